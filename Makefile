@@ -1,0 +1,47 @@
+# `make run` starts a broker, `make test` checks everything. Both need only Python 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+
+.PHONY: run venv test lint types imports unit bench clean
+
+run: $(STAMP)
+	@$(BIN)/locus broker
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Locus needs Python 3.11 or newer; this is %d.%d. Say which with: make PYTHON=python3.11 ..." % sys.version_info[:2])'
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(VENV)/bin/python
+	@echo "Installing Locus into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml scripts/system-packages | $(VENV)/bin/python
+	@echo "Installing what development needs into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@scripts/system-packages
+	@touch $@ $(STAMP)
+
+venv: $(DEV_STAMP)
+
+test: lint types imports unit
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV_STAMP)
+	$(BIN)/mypy
+
+imports: $(DEV_STAMP)
+	$(BIN)/lint-imports
+
+unit: $(DEV_STAMP)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist

@@ -1,0 +1,1 @@
+"""What `locus bench` and `locus reproduce` run."""

@@ -1,0 +1,46 @@
+"""`locus bench NAME [--quick] [--json]`: one module for each benchmark, each with `measure(quick, progress) -> Report`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from benchmarks.report import Report
+
+BENCHMARKS = {
+    "broker": "the data path against Mosquitto and stock amqtt",
+    "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
+    "ranked": "ranked matching against collect-and-sort",
+}
+
+
+class Benchmark(Protocol):
+    """What a benchmark's module offers."""
+
+    def measure(self, quick: bool, progress: Callable[[str], None]) -> Report:
+        """Run every load; `progress` takes a line that says what is being measured."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options every benchmark has."""
+    listing = "; ".join(f"{name}: {what}" for name, what in BENCHMARKS.items())
+    parser.add_argument("benchmark", choices=BENCHMARKS, metavar="NAME", help=listing)
+    parser.add_argument("--quick", action="store_true", help="answer within a minute, with fewer repeats")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print; what is going on is told on standard error."""
+    module = cast("Benchmark", importlib.import_module(f"benchmarks.{arguments.benchmark}"))
+
+    def progress(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    report = module.measure(quick=arguments.quick, progress=progress)
+    print(report.as_json() if arguments.json else report.as_table())
+    return 0

@@ -1,0 +1,1 @@
+"""The plugins that make an amqtt broker a Locus broker, and the engine under them."""

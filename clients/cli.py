@@ -1,0 +1,62 @@
+"""The `locus` command: one module for each subcommand, imported only when it is asked for.
+
+Each module has `add_arguments(parser)` and `run(arguments) -> int`. They are named here by their path, so that the client
+library does not depend on the broker, on the benchmarks or on Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol, cast
+
+COMMANDS = {
+    "broker": ("broker_plugins.command", "start a broker"),
+    "bench": ("benchmarks.command", "measure Locus against its peers"),
+    "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
+}
+
+
+class Command(Protocol):
+    """What a subcommand's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the options of the subcommand."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+def installed_version() -> str:
+    """The version of the installed distribution, or `unknown` in a bare checkout."""
+    try:
+        return version("locus-mqtt")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `locus` with the given words (those of the process by default) and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="locus", description="An MQTT broker that knows where, how well and in what order.")
+    parser.add_argument("--version", action="version", version=f"locus {installed_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    asked = next((word for word in words if not word.startswith("-")), None)
+    command: Command | None = None
+    for name, (path, summary) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == asked:
+            command = cast("Command", importlib.import_module(path))
+            command.add_arguments(subparser)
+    arguments = parser.parse_args(words)
+    assert command is not None  # argparse refuses any other word
+    try:
+        return command.run(arguments)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

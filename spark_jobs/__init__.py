@@ -1,0 +1,1 @@
+"""PySpark Structured Streaming jobs that read the telemetry of Locus brokers."""
