@@ -1,4 +1,4 @@
-"""`locus bench NAME [--quick] [--json]`: one module for each benchmark, each with `measure(quick, progress) -> Report`."""
+"""`locus bench NAME [--quick] [--json]`: a module for each benchmark, with `measure(quick, progress) -> Report`."""
 
 from __future__ import annotations
 

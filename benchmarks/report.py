@@ -1,7 +1,7 @@
 """The form every benchmark has: rows of Locus against a peer in one run, as a table for people or as JSON.
 
-A ratio is turned so that larger is better, whatever the unit: `Row.ratio` divides Locus by its peer for rates, and the peer
-by Locus for times, bytes and other things one wants less of.
+A ratio is turned so that larger is better, whatever the unit: `Row.ratio` divides Locus by its peer for rates, and the
+peer by Locus for times, bytes and other things one wants less of.
 """
 
 from __future__ import annotations
@@ -95,13 +95,17 @@ class Report:
                 "" if row.peer_value is None else figure(row.peer_value),
                 "" if row.ratio is None else f"{row.ratio:.2f}",
                 "" if row.target is None else f"{row.target:g}",
-                "; ".join(part for part in ({True: "reached", False: "MISSED", None: ""}[row.reached], row.note) if part),
+                "; ".join(
+                    part for part in ({True: "reached", False: "MISSED", None: ""}[row.reached], row.note) if part
+                ),
             )
             for row in self.rows
         ]
         widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
         lines = [header, tuple("-" * width for width in widths), *body]
-        table = "\n".join("| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |" for line in lines)
+        table = "\n".join(
+            "| " + " | ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) + " |" for line in lines
+        )
         return "\n\n".join([table, *self.remarks])
 
 

@@ -1,7 +1,7 @@
 """The `locus` command: one module for each subcommand, imported only when it is asked for.
 
-Each module has `add_arguments(parser)` and `run(arguments) -> int`. They are named here by their path, so that the client
-library does not depend on the broker, on the benchmarks or on Spark.
+Each module has `add_arguments(parser)` and `run(arguments) -> int`. They are named here by their path, so that the
+client library does not depend on the broker, on the benchmarks or on Spark.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def installed_version() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run `locus` with the given words (those of the process by default) and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="locus", description="An MQTT broker that knows where, how well and in what order.")
+    parser = argparse.ArgumentParser(
+        prog="locus", description="An MQTT broker that knows where, how well and in what order."
+    )
     parser.add_argument("--version", action="version", version=f"locus {installed_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
