@@ -12,6 +12,10 @@ from spatial_index.errors import (
     SpatialIndexError,
     UnknownId,
 )
+from spatial_index.interval import Interval
+from spatial_index.overlay_election import Election
+from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
+from spatial_index.ranked_intervals import RankedIntervals
 
 __all__ = [
     "BadAttribute",
@@ -21,7 +25,13 @@ __all__ = [
     "BadInterval",
     "BadPolygon",
     "BadShape",
+    "Delivery",
     "DuplicateId",
+    "Election",
+    "Interval",
+    "OverlayBox",
+    "OverlayTree",
+    "RankedIntervals",
     "SpatialIndexError",
     "UnknownId",
 ]
