@@ -104,6 +104,8 @@ def parse_topic(topic: str, space: Space = WGS84, limits: Limits = DEFAULT_LIMIT
         if colon < 0:
             raise GrammarError(topic, end, f"'{name}' alone is no clause: write {_FORMS[name]}")
         value = colon + 1
+        if name != "reply" and (slash := topic.find("/", value, end)) >= 0:
+            raise GrammarError(topic, slash, "the clauses end the topic: only a reply topic in them can have levels")
         if name == "at":
             at = read_position(topic, value, end, space)
         elif name == "top":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+_SHOWN_WHOLE = 100
 _SHOWN_BEFORE = 48
 _SHOWN_AFTER = 28
 _QUOTED = 32
@@ -45,8 +46,9 @@ def quoted(part: str) -> str:
 
 def _excerpt(text: str, position: int) -> tuple[str, str, str]:
     """What stands before, at and after a position, made printable, and cut where the text is long."""
-    first = max(0, position - _SHOWN_BEFORE)
-    last = position + 1 + _SHOWN_AFTER
+    short = len(text) <= _SHOWN_WHOLE
+    first = 0 if short else max(0, position - _SHOWN_BEFORE)
+    last = len(text) if short else position + 1 + _SHOWN_AFTER
     before = ("…" if first else "") + _printable(text[first:position])
     after = _printable(text[position + 1 : last]) + ("…" if last < len(text) else "")
     return before, _printable(text[position : position + 1]), after

@@ -54,8 +54,10 @@ def explain_topic(topic: str, clauses: Clauses, space: Space = WGS84) -> str:
 
 
 def _topics(inner: str) -> str:
-    if inner == "#":
+    if inner in {"#", "+/#"}:  # [MQTT-4.7.2-1]; and + matches an empty first level too
         return "every topic, but those that begin with $"
+    if inner == "/#":
+        return "every topic that begins with /"
     below = inner.endswith("/#")
     stem = inner[:-2] if below else inner
     plus = "+" in stem.split("/")
@@ -101,8 +103,8 @@ def _box(box: Box, space: Space) -> str:
     west, south, east, north = map(format_number, (box.west, box.south, box.east, box.north))
     if not space.geographic:
         return f"the box from ({west}, {south}) to ({east}, {north})"
-    over = ", across the antimeridian," if box.crosses_antimeridian else ""
-    return f"the box from longitude {west} east to {east}{over} and from latitude {south} to {north}"
+    over = " (across the antimeridian)" if box.crosses_antimeridian else ""
+    return f"the box of longitude {west} to {east}{over} and latitude {south} to {north}"
 
 
 def _intervals(where: Where) -> str:
@@ -121,7 +123,7 @@ def _interval(interval: Interval) -> str:
         ends.append(f"above {low}" if interval.low_open else f"at least {low}")
     if interval.high < math.inf:
         ends.append(f"below {high}" if interval.high_open else f"at most {high}")
-    return ", ".join(ends) if ends else "of any value"
+    return " but ".join(ends) if ends else "of any value"
 
 
 def _length(metres: float) -> str:
