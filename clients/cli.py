@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol, cast
 
 COMMANDS = {
+    "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
     "broker": ("broker_plugins.command", "start a broker"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),
     "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
