@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from broker_plugins.grammar.errors import GrammarError, quoted
 from broker_plugins.grammar.geohash import MOST_CHARACTERS, decode_geohash, first_bad_character
-from broker_plugins.grammar.quantities import format_length, format_number, read_length, read_numbers
+from broker_plugins.grammar.quantities import NUMBER_PAIR, format_length, format_number, read_length, read_numbers
 from broker_plugins.grammar.spans import spans
 from broker_plugins.grammar.topics import FENCE_NAME
 
@@ -104,6 +104,12 @@ class Geo:
 
 def read_position(text: str, start: int, end: int, space: Space) -> Position:
     """The `LON,LAT` that fills `text[start:end]`."""
+    pair = NUMBER_PAIR.fullmatch(text, start, end)
+    if pair is not None:
+        # Every positioned message comes here; what follows below only finds out what is wrong.
+        lon, lat = float(pair[1]), float(pair[2])
+        if space.west <= lon <= space.east and space.south <= lat <= space.north:
+            return Position(lon + 0.0, lat + 0.0)  # -0 becomes 0, as everywhere
     lon, lat = read_numbers(text, start, end, ("LON", "LAT") if space.geographic else ("X", "Y"))
     _check_coordinates(text, start, (lon,), (lat,), space)
     return Position(lon, lat)

@@ -9,7 +9,9 @@ from decimal import Decimal
 from broker_plugins.grammar.errors import GrammarError, quoted
 
 # No sign `+` (a wildcard in a filter), no exponent, no bare dot: `20..25` then reads in one way only.
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_DECIMAL = r"-?[0-9]+(?:\.[0-9]+)?"
+_NUMBER = re.compile(_DECIMAL)
+NUMBER_PAIR = re.compile(f"({_DECIMAL}),({_DECIMAL})")
 _LENGTH_UNITS = ("m", "km")
 _DURATION_UNITS = ("ms", "s", "m")
 

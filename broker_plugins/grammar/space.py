@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -25,11 +26,9 @@ class Space:
     geographic: bool = False
 
     def __post_init__(self) -> None:
-        # Written so that NaN fails too.
-        if not (self.west < self.east and self.south < self.north):
-            raise ValueError(
-                f"a space needs west < east and south < north, got {self.west}, {self.south}, {self.east}, {self.north}"
-            )
+        bounds = (self.west, self.south, self.east, self.north)
+        if not (all(map(math.isfinite, bounds)) and self.west < self.east and self.south < self.north):
+            raise ValueError(f"a space needs finite bounds with west < east and south < north, not {bounds}")
 
 
 WGS84 = Space(-180.0, -90.0, 180.0, 90.0, geographic=True)

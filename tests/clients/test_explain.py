@@ -47,7 +47,7 @@ def test_a_filter_with_clauses_is_explained_as_a_filter(capsys):
     assert "nothing will match" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("bounds", ["1,2,3", "5,0,1,1", "a,b,c,d", "nan,0,1,1"])
+@pytest.mark.parametrize("bounds", ["1,2,3", "5,0,1,1", "a,b,c,d", "nan,0,1,1", "0,0,inf,1"])
 def test_a_plane_needs_bounds(bounds, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["explain", f"--plane={bounds}", "x"])

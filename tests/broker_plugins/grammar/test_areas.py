@@ -138,7 +138,7 @@ def test_limits():
     assert raised.value.position == 2 + 9
 
 
-@pytest.mark.parametrize("bounds", [(1, 0, 1, 1), (0, 1, 1, 0), (float("nan"), 0, 1, 1)])
+@pytest.mark.parametrize("bounds", [(1, 0, 1, 1), (0, 1, 1, 0), (float("nan"), 0, 1, 1), (0, 0, float("inf"), 1)])
 def test_a_space_has_an_extent(bounds):
     with pytest.raises(ValueError, match="west < east and south < north"):
         plane(*bounds)
