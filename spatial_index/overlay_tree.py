@@ -1,0 +1,360 @@
+"""`OverlayTree`: peers with box subscriptions, arranged as an R-tree whose bounding boxes elect parents (paper 003)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spatial_index.errors import BadCount, DuplicateId, UnknownId
+from spatial_index.overlay_boxes import BoundingBox, BoxTree, Leaf, OverlaySpace
+from spatial_index.overlay_election import Election, RecentEvents, Volume, overheads
+from spatial_index.overlay_routing import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from spatial_index.overlay_boxes import Ends, Member, Range
+    from spatial_index.overlay_election import Array, Estimate
+
+RE_ELECT_EVERY = 256
+"""Joins and leaves, or recorded events, after which parents elected by recent events are all elected anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of one event.
+
+    Attributes:
+        receivers: every peer whose box contains the event, each once.
+        messages: how many times one peer sent the event to another.
+        wasted: how many of those reached a peer that did not want it (or had it already).
+        cost: R for each wasted message and F for each one sent, without the publisher's own first message.
+    """
+
+    receivers: tuple[str, ...]
+    messages: int
+    wasted: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayBox:
+    """One bounding box for drawing: its level above the subscriptions, its bounds and the peer that speaks for it."""
+
+    level: int
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    parent: str
+
+
+class OverlayTree:
+    """An R-tree overlay between peers, each of which wants the events inside one box.
+
+    Args:
+        domains: each attribute's name and its range, which scales volumes; events and boxes may reach beyond it.
+        election: whom a bounding box elects as parent.
+        fan_out: fewest and most members of a bounding box.
+        receive_cost: R, what it costs to receive an event one does not want.
+        forward_cost: F, what it costs to send an event on.
+        cap: how many times the mean a peer may carry before it takes on nothing more; None for no limit. At least 2,
+            so that there is always a peer to take over.
+        trees_apart: boxes that leave attributes out stretch everybody's bounding boxes, so those that leave out the
+            same ones live in a tree of their own, up to this many such trees; 0 sets nothing apart.
+        half_life: in events, how fast the histogram behind `Election.CHEAPEST_BY_EVENTS` forgets.
+        seed: for `Election.RANDOM`.
+    """
+
+    def __init__(
+        self,
+        domains: Mapping[str, tuple[float, float]],
+        *,
+        election: Election = Election.CHEAPEST,
+        fan_out: tuple[int, int] = (3, 6),
+        receive_cost: float = 1.0,
+        forward_cost: float = 1.0,
+        cap: float | None = None,
+        trees_apart: int = 8,
+        half_life: float = 1000.0,
+        seed: int = 0,
+    ) -> None:
+        self._space = OverlaySpace(domains)
+        fewest, most = fan_out
+        if not (2 <= fewest <= (most + 1) // 2 and most <= 10):
+            raise BadCount(f"fan_out is {fan_out!r}: it needs 2 <= fewest <= (most + 1) / 2 and most <= 10")
+        if cap is not None and not cap >= 2:
+            raise BadCount(f"cap is {cap!r}: it has to be at least 2, or nobody may be left to take over")
+        for name, number in (
+            ("receive_cost", receive_cost),
+            ("forward_cost", forward_cost),
+            ("trees_apart", trees_apart),
+        ):
+            if not number >= 0:
+                raise BadCount(f"{name} is {number!r}: it cannot be negative or NaN")
+        self.election = election
+        self.cap = cap
+        self._fewest, self._most = fewest, most
+        self._receive_cost, self._forward_cost = receive_cost, forward_cost
+        self._trees_apart = trees_apart
+        self._random = random.Random(seed)
+        self._volume = Volume(self._space.lows, self._space.highs)
+        self._recent = RecentEvents(self._space.lows, self._space.highs, half_life)
+        # One tree for each set of attributes left out, the common one under no attribute at all.
+        self._trees: dict[frozenset[str], BoxTree] = {frozenset(): self._new_tree()}
+        self._leaves: dict[str, Leaf] = {}
+        self._by_box: dict[tuple[Ends, Ends], list[Leaf]] = {}
+        self._duties: dict[str, set[Member]] = {}
+        self._carried: dict[str, float] = {}
+        self._total = 0.0
+        self._since_election = 0
+
+    # -- what is in it
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._leaves
+
+    @property
+    def carried(self) -> dict[str, float]:
+        """What each peer has borne for others since it joined, in the unit of the costs."""
+        return dict(self._carried)
+
+    @property
+    def budget(self) -> float:
+        """What a peer may have carried and still be given work; infinite without a cap."""
+        if self.cap is None:
+            return float("inf")
+        return self.cap * max(self._total / max(len(self._carried), 1), self._forward_cost)
+
+    def boxes(self) -> Iterator[OverlayBox]:
+        """Every bounding box and, at level 0, every subscription, from the roots down."""
+        for tree in self._trees.values():
+            if not tree.root.members:
+                continue
+            for box in tree.root.inner_boxes():
+                yield OverlayBox(box.height, box.lows, box.highs, box.parent)
+            for leaf in tree.root.leaves():
+                yield OverlayBox(0, leaf.lows, leaf.highs, leaf.parent)
+
+    # -- joining and leaving
+
+    def join(self, peer: str, box: Mapping[str, Range]) -> None:
+        """Add a peer that wants the events inside `box`; an attribute left out, or an end that is None, is unbounded.
+
+        Raises:
+            DuplicateId: the peer is in the tree already.
+            BadAttribute: the box names an attribute without a domain.
+            BadInterval: an interval is inverted or an end is not a finite number.
+        """
+        if peer in self._leaves:
+            raise DuplicateId(f"peer {peer!r} has joined already: it has to leave before it joins with another box")
+        lows, highs = self._space.box(box)
+        self._carried[peer] = 0.0
+        for leaf in self._by_box.get((lows, highs), ()):
+            # One peer forwards to all that have its box, so the list is kept as short as a bounding box's.
+            if len(leaf.peers) < self._most:
+                leaf.peers.append(peer)
+                self._leaves[peer] = leaf
+                return
+        leaf = Leaf(lows, highs, peer)
+        self._leaves[peer] = leaf
+        self._by_box.setdefault((lows, highs), []).append(leaf)
+        self._appoint(leaf, peer)
+        self._elect_all(self._tree_for(leaf).insert(leaf))
+        self._count_change()
+
+    def leave(self, peer: str) -> None:
+        """Remove a peer; whatever it did as a parent falls to others.
+
+        Raises:
+            UnknownId: the peer is not in the tree.
+        """
+        leaf = self._leaves.pop(peer, None)
+        if leaf is None:
+            raise UnknownId(f"peer {peer!r} has not joined: it cannot leave")
+        leaf.peers.remove(peer)
+        self._total -= self._carried.pop(peer)
+        if leaf.peers:
+            above = leaf.above
+            while above is not None:
+                self._elect(above)
+                above = above.above
+        else:
+            same = self._by_box[leaf.lows, leaf.highs]
+            same.remove(leaf)
+            if not same:
+                del self._by_box[leaf.lows, leaf.highs]
+            self._remove(leaf)
+        for duty in list(self._duties.get(peer, ())):
+            self._elect(duty)
+        self._duties.pop(peer, None)
+        self._count_change()
+
+    def re_elect(self) -> None:
+        """Elect every parent anew, from the lowest bounding boxes up."""
+        for tree in self._trees.values():
+            self._elect_all(reversed(list(tree.root.inner_boxes())))
+        self._since_election = 0
+
+    def _new_tree(self) -> BoxTree:
+        return BoxTree(self._fewest, self._most, self._volume, self._least_overhead)
+
+    def _tree_for(self, leaf: Leaf) -> BoxTree:
+        """The tree a new leaf goes to, made if there is room for one more."""
+        left_out = self._space.left_out(leaf)
+        if left_out not in self._trees and len(self._trees) <= self._trees_apart:
+            self._trees[left_out] = self._new_tree()
+        return self._trees.get(left_out, self._trees[frozenset()])
+
+    def _remove(self, leaf: Leaf) -> None:
+        """Take a leaf out of its tree, and the tree out of the overlay when it was the last one."""
+        root: Member = leaf
+        while root.above is not None:
+            root = root.above
+        key = next(key for key, tree in self._trees.items() if tree.root is root)
+        touched, dropped = self._trees[key].remove(leaf)
+        no_more: list[Member] = [leaf, *dropped]
+        for gone in no_more:
+            self._duties.get(gone.parent, set()).discard(gone)
+        self._elect_all(touched)
+        if key and not self._trees[key].root.members:
+            del self._trees[key]
+
+    def _count_change(self) -> None:
+        """What recent events say changes with every event: elections by them are held anew now and then."""
+        self._since_election += 1
+        if self.election is Election.CHEAPEST_BY_EVENTS and self._since_election >= RE_ELECT_EVERY:
+            self.re_elect()
+
+    # -- elections
+
+    @property
+    def _estimate(self) -> Estimate:
+        by_events = self.election is Election.CHEAPEST_BY_EVENTS and self._recent.seen
+        return self._recent if by_events else self._volume
+
+    def _wants(self, member: Member) -> tuple[Ends, Ends]:
+        """What the peer that speaks for a member wants for itself."""
+        own = member if isinstance(member, Leaf) else self._leaves.get(member.parent, member)
+        return own.lows, own.highs
+
+    def _overheads(
+        self, wanted: list[tuple[Ends, Ends]], members: list[tuple[Ends, Ends]], *, are_members: bool
+    ) -> Array:
+        candidates, boxes = np.array(wanted), np.array(members)
+        return overheads(
+            (candidates[:, 0], candidates[:, 1]),
+            (boxes[:, 0], boxes[:, 1]),
+            self._estimate,
+            self._receive_cost,
+            self._forward_cost,
+            are_members=are_members,
+        )
+
+    def _least_overhead(self, box: BoundingBox, extra: Leaf) -> float:
+        """What a bounding box would cost with one more leaf, under the best parent for it."""
+        new = (extra.lows, extra.highs)
+        wanted = [*(self._wants(member) for member in box.members), new]
+        members = [*((member.lows, member.highs) for member in box.members), new]
+        return float(self._overheads(wanted, members, are_members=True).min())
+
+    def _appoint(self, holder: Member, peer: str) -> None:
+        self._duties.get(holder.parent, set()).discard(holder)
+        holder.parent = peer
+        self._duties.setdefault(peer, set()).add(holder)
+
+    def _elect_all(self, boxes: Iterable[BoundingBox]) -> None:
+        for box in boxes:
+            self._elect(box)
+
+    def _elect(self, holder: Member) -> None:
+        """Choose who speaks for a bounding box, or for the peers that have one box in common."""
+        if isinstance(holder, Leaf):
+            if self._carried.get(holder.parent, float("inf")) > self.budget or holder.parent not in holder.peers:
+                self._appoint(holder, min(holder.peers, key=self._carried.__getitem__))
+        elif not holder.members:
+            self._duties.get(holder.parent, set()).discard(holder)
+            holder.parent = ""
+            return
+        else:
+            able = list(holder.members)
+            if self.cap is not None:
+                able = [member for member in able if self._has_room(member.parent)]
+            if able:
+                self._appoint(holder, able[self._best_of(able, holder)].parent)
+        if not self._has_room(holder.parent):
+            self._appoint(holder, self._volunteer(holder))
+
+    def _relieve(self, holder: Member) -> None:
+        """Let somebody else speak for a box whose parent has carried its share."""
+        if self._carried[holder.parent] > self.budget:
+            self._elect(holder)
+
+    def _has_room(self, peer: str) -> bool:
+        """Whether a peer may be given work: half the budget, so that it does not lose it again at once."""
+        carried = self._carried.get(peer)
+        return carried is not None and (self.cap is None or carried <= self.budget / 2)
+
+    def _best_of(self, able: list[Member], holder: BoundingBox) -> int:
+        if self.election is Election.RANDOM:
+            return self._random.randrange(len(able))
+        wanted = [self._wants(member) for member in able]
+        if self.election is Election.LARGEST:
+            own = np.array(wanted)
+            return int(self._volume(own[:, 0], own[:, 1]).argmax())
+        members = [(member.lows, member.highs) for member in holder.members]
+        free = len(able) == len(members)
+        return int(self._overheads(wanted, members, are_members=free).argmin())
+
+    def _volunteer(self, holder: Member) -> str:
+        """Somebody below, or else somebody in the next wider box, who has room and costs least.
+
+        The mean is never above half a budget (a cap is at least 2), so that the whole tree has somebody with room.
+        """
+        members = [holder] if isinstance(holder, Leaf) else holder.members
+        around: Member | None = holder
+        while around is not None:
+            leaves = [around] if isinstance(around, Leaf) else list(around.leaves())
+            with_room = [(peer, leaf) for leaf in leaves for peer in leaf.peers if self._has_room(peer)]
+            if with_room:
+                wanted = [(leaf.lows, leaf.highs) for _, leaf in with_room]
+                boxes = [(member.lows, member.highs) for member in members]
+                return with_room[int(self._overheads(wanted, boxes, are_members=False).argmin())][0]
+            around = around.above
+        return min(self._carried, key=self._carried.__getitem__)
+
+    # -- routing
+
+    def publish(self, event: Mapping[str, float], origin: str | None = None) -> Delivery:
+        """Route an event to every peer whose box contains it, and note what each peer carried for it.
+
+        The event climbs from its publisher to the root, and every parent on the way forwards it to each other member
+        that it concerns; from the root it crosses to the other trees. An attribute left out matches every interval.
+
+        Args:
+            event: a value for each attribute.
+            origin: the peer that publishes it; None for somebody outside, who hands it to the roots.
+
+        Raises:
+            UnknownId: the origin is not in the tree.
+            BadAttribute: the event names an attribute without a domain.
+            BadCoordinate: a value is not a finite number.
+        """
+        point = self._space.point(event)
+        start = None
+        if origin is not None:
+            start = self._leaves.get(origin)
+            if start is None:
+                raise UnknownId(f"origin {origin!r} has not joined: let it join, or publish without an origin")
+        route = Route(point, origin, self._leaves, self._relieve, self._receive_cost, self._forward_cost)
+        route.run(start, [tree.root for tree in self._trees.values()])
+        for peer, cost in route.costs.items():
+            self._carried[peer] += cost
+            self._total += cost
+        self._recent.record(point)
+        self._count_change()
+        return Delivery(tuple(route.receivers), route.messages, route.wasted, sum(route.costs.values()))
