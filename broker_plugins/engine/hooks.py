@@ -1,0 +1,169 @@
+"""Where plugins take part: the tense of a hook's name tells its power.
+
+`on_publish` may change or stop a message, `on_published` only hears of it. Hooks are plain functions, called in the
+order in which the configuration names their plugins. A plugin takes part in what it defines: a hook that no plugin
+overrides costs nothing, and `concerns` keeps a plugin out of the way of topics it has nothing to do with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from broker_plugins.engine.codec import ConnectCode
+    from broker_plugins.engine.engine import Engine
+    from broker_plugins.engine.message import Message
+    from broker_plugins.engine.session import Session
+    from broker_plugins.engine.subscription import Subscription
+
+
+class Refused(Exception):  # noqa: N818  it is a decision, not a fault
+    """Raised by `on_subscribe` or `on_publish` to say no; the message says why and goes to the log."""
+
+
+class Selection:
+    """Who receives a message, in which order and at which QoS.
+
+    Filled by the engine from the ordinary subscriptions, then handed to each plugin's `select`. What is in `receivers`
+    when the last one is done is delivered, in that order.
+    """
+
+    __slots__ = ("groups", "receivers")
+
+    def __init__(self) -> None:
+        self.receivers: dict[Session, int] = {}
+        """The QoS granted to each receiver; a session is here once, however many of its filters match."""
+        self.groups: dict[tuple[str, str], list[Subscription]] = {}
+        """Members of shared subscriptions that match: one of each list will be chosen."""
+
+    def add(self, subscription: Subscription) -> None:
+        """Let a subscription's session receive the message, at the highest QoS that one of its filters has."""
+        if subscription.share is not None:
+            key = (subscription.share, subscription.text)
+            self.groups.setdefault(key, []).append(subscription)
+            return
+        session = subscription.session
+        granted = self.receivers.get(session, -1)
+        if subscription.qos > granted:
+            self.receivers[session] = subscription.qos
+
+    def remove(self, session: Session) -> None:
+        """Keep the message from a session."""
+        self.receivers.pop(session, None)
+
+    def keep(self, sessions: Iterable[Session]) -> None:
+        """Cut the receivers down to these, in this order."""
+        self.receivers = {session: self.receivers[session] for session in sessions if session in self.receivers}
+
+
+class Hooks:
+    """Everything a plugin may define; as they stand here they do nothing."""
+
+    def start(self, engine: Engine) -> None:
+        """The engine runs; sessions and retained messages are loaded, nobody is connected yet."""
+
+    def stop(self) -> None:
+        """The broker is about to shut down; clients are still connected."""
+
+    def concerns(self, topic: str) -> bool:  # noqa: ARG002  plugins look at it
+        """Whether `on_publish` and `select` are to be called for messages on a topic.
+
+        Asked once a topic and remembered until `Engine.forget_routes` is called.
+        """
+        return True
+
+    # Deciding.
+
+    def on_connect(self, session: Session) -> ConnectCode | None:
+        """Refuse an authenticated client by returning the code for its CONNACK."""
+
+    def on_subscribe(self, session: Session, subscription: Subscription) -> bool | None:
+        """Rewrite a subscription, refuse it by raising `Refused`, or claim it by returning True.
+
+        Access control has allowed `subscription.inner` already. A claimed subscription is not in the engine's tree: its
+        plugin adds it to selections itself, and forgets it in `on_unsubscribed`. Called again when it is restored.
+        """
+
+    def on_publish(self, message: Message) -> bool | None:
+        """Change a message, consume it by returning False, or refuse it by raising `Refused`."""
+
+    def select(self, message: Message, selection: Selection) -> None:
+        """Add, remove, order or cut the receivers of a message."""
+
+    def on_retained(self, subscription: Subscription, message: Message) -> bool | None:
+        """Decide whether a retained message goes to a new subscription now.
+
+        A plugin that returns True holds it: it owes the subscriber the message and pays with `Engine.send_retained`, or
+        lets the debt go where something newer was sent.
+        """
+
+    # Hearing.
+
+    def on_connected(self, session: Session) -> None:
+        """A client is connected; its CONNACK is on the way."""
+
+    def on_disconnected(self, session: Session, reason: str) -> None:
+        """A client is gone; `reason` is empty where it said DISCONNECT."""
+
+    def on_subscribed(self, subscription: Subscription) -> None:
+        """A subscription was made, replaced or restored."""
+
+    def on_unsubscribed(self, subscription: Subscription) -> None:
+        """A subscription ended, by UNSUBSCRIBE, by being replaced, or with its session."""
+
+    def on_session_ended(self, session: Session) -> None:
+        """A session is gone for good, with all that was queued for it."""
+
+    def on_published(self, messages: Sequence[Message]) -> None:
+        """Messages were taken, those of one turn of the event loop at once."""
+
+    def on_delivered(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
+        """Messages were handed to receivers at a QoS, those of one turn at once."""
+
+    def on_dropped(self, drops: Sequence[tuple[Session | None, Message, str]]) -> None:
+        """Messages did not reach a receiver (None: nobody), with the counter that says why; one turn at once."""
+
+
+class HookTable:
+    """For each hook, the functions of the plugins that define it."""
+
+    __slots__ = (
+        "connect",
+        "connected",
+        "delivered",
+        "disconnected",
+        "dropped",
+        "plugins",
+        "publish",
+        "published",
+        "retained",
+        "select",
+        "session_ended",
+        "subscribe",
+        "subscribed",
+        "unsubscribed",
+    )
+
+    def __init__(self, plugins: Sequence[Hooks] = ()) -> None:
+        self.plugins = tuple(plugins)
+        self.connect = self._defined(Hooks.on_connect)
+        self.subscribe = [(plugin, plugin.on_subscribe) for plugin in self._defining(Hooks.on_subscribe)]
+        self.publish = [(plugin, plugin.on_publish) for plugin in self._defining(Hooks.on_publish)]
+        self.select = [(plugin, plugin.select) for plugin in self._defining(Hooks.select)]
+        self.retained = self._defined(Hooks.on_retained)
+        self.connected = self._defined(Hooks.on_connected)
+        self.disconnected = self._defined(Hooks.on_disconnected)
+        self.subscribed = self._defined(Hooks.on_subscribed)
+        self.unsubscribed = self._defined(Hooks.on_unsubscribed)
+        self.session_ended = self._defined(Hooks.on_session_ended)
+        self.published = self._defined(Hooks.on_published)
+        self.delivered = self._defined(Hooks.on_delivered)
+        self.dropped = self._defined(Hooks.on_dropped)
+
+    def _defining(self, hook: Callable[..., object]) -> list[Hooks]:
+        return [plugin for plugin in self.plugins if getattr(type(plugin), hook.__name__) is not hook]
+
+    def _defined(self, hook: Callable[..., object]) -> list[Callable[..., Any]]:
+        return [getattr(plugin, hook.__name__) for plugin in self._defining(hook)]

@@ -1,0 +1,87 @@
+"""One application message on its way through the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker_plugins.engine.codec import publish_head
+
+if TYPE_CHECKING:
+    from broker_plugins.engine.session import Session
+    from broker_plugins.grammar import Clauses
+
+
+class Message:
+    """A message as it is published, stored and delivered.
+
+    Args:
+        topic: where it was published, without message clauses.
+        payload: what was published.
+        qos: the QoS it was published with.
+        retain: whether it was published to be retained.
+        sender: the session that published it; None for the broker itself.
+    """
+
+    __slots__ = (
+        "clauses",
+        "heads",
+        "payload",
+        "properties",
+        "qos",
+        "retain",
+        "sender",
+        "sequence",
+        "stored_id",
+        "stored_refs",
+        "topic",
+        "whole",
+    )
+
+    def __init__(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, sender: Session | None = None
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.sender = sender
+        self.sequence = 0
+        """The engine's count of messages when it took this one: larger is newer."""
+        self.clauses: Clauses | None = None
+        """What its publisher said of it in the last level of its topic."""
+        self.properties: dict[str, Any] | None = None
+        """What plugins know of the message: its place, its clauses; None while nobody does."""
+        self.stored_id = 0
+        """The number of the message in the store, 0 while it is not there."""
+        self.stored_refs = 0
+        """How many deliveries in the store still need it."""
+        self.heads: list[bytes | None] = [None, None, None]
+        self.whole: bytes | None = None
+
+    def head(self, qos: int) -> bytes:
+        """A live PUBLISH of this message at a QoS up to its packet identifier, made once."""
+        head = self.heads[qos]
+        if head is None:
+            head = self.heads[qos] = publish_head(self.topic.encode(), len(self.payload), qos, retain=False)
+        return head
+
+    def packet0(self) -> bytes:
+        """The whole PUBLISH at QoS 0, made once."""
+        packet = self.whole
+        if packet is None:
+            packet = self.whole = self.head(0) + self.payload
+        return packet
+
+    def head_for(self, qos: int, retain: bool, dup: bool) -> bytes:
+        """The same for a delivery that is retained or sent again."""
+        if retain or dup:
+            return publish_head(self.topic.encode(), len(self.payload), qos, retain, dup)
+        return self.head(qos)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the message holds in a queue."""
+        return len(self.payload) + len(self.topic) + 200
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, retain={self.retain})"

@@ -1,0 +1,44 @@
+"""Deadlines of connections, looked at only when they may have passed.
+
+A connection stands in the slot of the tick at which it would be overdue if it stayed silent. When that tick comes, one
+that was heard of meanwhile moves to its new slot. So a message costs a connection one assignment, not a timer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from broker_plugins.engine.connection import Connection
+
+TICK_S: Final = 0.5
+
+
+class Wheel:
+    """Slots of connections by the tick at which to look at them."""
+
+    __slots__ = ("_slots", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        """The current tick."""
+        self._slots: dict[int, list[Connection]] = {}
+
+    def watch(self, connection: Connection, ticks: int) -> None:
+        """Look at a connection in so many ticks."""
+        self._slots.setdefault(self.now + max(1, ticks), []).append(connection)
+
+    def turn(self) -> None:
+        """One tick has passed."""
+        self.now += 1
+        for connection in self._slots.pop(self.now, ()):
+            left = connection.ticks_left(self.now)
+            if left > 0:
+                self.watch(connection, left)
+            elif left == 0:
+                connection.overdue()
+
+
+def ticks_of(seconds: float) -> int:
+    """How many whole ticks cover a time."""
+    return int(-(-seconds // TICK_S))
