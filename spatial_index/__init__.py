@@ -15,6 +15,7 @@ from spatial_index.errors import (
 from spatial_index.interval import Interval
 from spatial_index.overlay_election import Election
 from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
+from spatial_index.ranked_boxes import RankedBoxes
 from spatial_index.ranked_intervals import RankedIntervals
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Interval",
     "OverlayBox",
     "OverlayTree",
+    "RankedBoxes",
     "RankedIntervals",
     "SpatialIndexError",
     "UnknownId",
