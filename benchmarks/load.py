@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -108,13 +108,14 @@ def subscribe_packet(filters: Sequence[str], qos: int) -> bytes:
 
 
 def publish_packets(topics: Sequence[str], qos: int, count: int = _RING) -> list[bytes]:
-    """`count` PUBLISH packets to the topics in turn, with identifiers from 1 on."""
-    payload = bytes(range(PAYLOAD_BYTES))
+    """`count` PUBLISH packets to the topics in turn, with identifiers from 1 on; no two payloads are the same."""
     heads = [text(topic) for topic in topics]
-    return [
-        packet(0x30 | qos << 1, heads[at % len(heads)] + (struct.pack("!H", at + 1) if qos else b"") + payload)
-        for at in range(count)
-    ]
+    packets = []
+    for at in range(count):
+        identifier = struct.pack("!H", at + 1) if qos else b""
+        payload = b"%08d" % at + bytes(PAYLOAD_BYTES - 8)
+        packets.append(packet(0x30 | qos << 1, heads[at % len(heads)] + identifier + payload))
+    return packets
 
 
 def open_socket(port: int, client_id: str) -> socket.socket:
@@ -277,6 +278,10 @@ class Stream:
     qos: int
     window: int
     broker: RunningBroker | None = None
+
+    def warm_up(self, seconds: float) -> None:
+        """Send for so long, one at a time: a broker's first messages pay for what it sets up once."""
+        replace(self, window=len(self.publishers)).run(seconds)
 
     def run(self, seconds: float) -> Outcome:
         """Send for so long, wait until everything has arrived, and tell the deliveries per second."""

@@ -36,6 +36,7 @@ ALLOW_ANONYMOUS: Plugins = {ANONYMOUS: {"allow_anonymous": True}}
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 REPOSITORY = Path(__file__).resolve().parent.parent
+DEFAULT_CONFIGURATION = REPOSITORY / "broker_plugins" / "default_broker.yaml"
 
 
 class BrokerDidNotStartError(RuntimeError):
@@ -185,10 +186,18 @@ def locus(
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="locus-broker-")))
-        options = {"data_dir": str(directory / "data"), **(engine or {})}
-        config = _write_config(directory, port, {**plugins, ENGINE: options}, settings, listeners)
+        options = {**(plugins.get(ENGINE) or {}), "data_dir": str(directory / "data"), **(engine or {})}
+        others = {path: those for path, those in plugins.items() if path != ENGINE}
+        config = _write_config(directory, port, {ENGINE: options, **others}, settings, listeners)
         command = [str(Path(sysconfig.get_path("scripts")) / "locus"), "broker", "-c", str(config)]
         yield stack.enter_context(_process("locus", command, port, directory))
+
+
+def default_plugins() -> Plugins:
+    """The plugins of `make run`, with their options."""
+    with DEFAULT_CONFIGURATION.open() as file:
+        plugins: Plugins = yaml.safe_load(file)["plugins"]
+    return plugins
 
 
 def _write_config(
@@ -201,7 +210,7 @@ def _write_config(
             "default": {"type": "tcp", "bind": f"127.0.0.1:{port}"},
             **{name: dict(options) for name, options in (listeners or {}).items()},
         },
-        "plugins": {path: dict(options) for path, options in plugins.items()},
+        "plugins": {path: dict(options or {}) for path, options in plugins.items()},
     }
     path = directory / "broker.yaml"
     path.write_text(yaml.safe_dump(entries, sort_keys=False))
