@@ -8,6 +8,7 @@ from spatial_index.errors import (
     BadInterval,
     BadPolygon,
     BadShape,
+    BadTree,
     DuplicateId,
     SpatialIndexError,
     UnknownId,
@@ -17,6 +18,10 @@ from spatial_index.overlay_election import Election
 from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
 from spatial_index.ranked_boxes import RankedBoxes
 from spatial_index.ranked_intervals import RankedIntervals
+from spatial_index.region_blocks import Block, Limits
+from spatial_index.region_changes import adapt_tree, build_tree, with_owners, with_regions
+from spatial_index.region_moves import Transfer, TreeDiff, apply_diff, assign, diff_trees
+from spatial_index.region_tree import RegionTree
 
 __all__ = [
     "BadAttribute",
@@ -26,14 +31,27 @@ __all__ = [
     "BadInterval",
     "BadPolygon",
     "BadShape",
+    "BadTree",
+    "Block",
     "Delivery",
     "DuplicateId",
     "Election",
     "Interval",
+    "Limits",
     "OverlayBox",
     "OverlayTree",
     "RankedBoxes",
     "RankedIntervals",
+    "RegionTree",
     "SpatialIndexError",
+    "Transfer",
+    "TreeDiff",
     "UnknownId",
+    "adapt_tree",
+    "apply_diff",
+    "assign",
+    "build_tree",
+    "diff_trees",
+    "with_owners",
+    "with_regions",
 ]

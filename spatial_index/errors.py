@@ -43,3 +43,7 @@ class UnknownId(SpatialIndexError):
 
 class DuplicateId(SpatialIndexError):
     """An id that the structure holds already, or that a batch names twice."""
+
+
+class BadTree(SpatialIndexError):
+    """A stored region tree, or a diff for one, whose blocks do not fit together."""
