@@ -131,9 +131,12 @@ class Engine:
             self.routes.all_plain = plain
             self.routes.forget()
 
-    def forget_routes(self) -> None:
-        """A plugin's `concerns` may answer differently from now on."""
-        self.routes.forget()
+    def forget_routes(self, inner: str | None = None) -> None:
+        """A plugin's `concerns` may answer differently from now on, for the topics a filter matches or for all."""
+        if inner is None:
+            self.routes.forget()
+        else:
+            self.routes.changed(inner)
 
     # The end of a turn.
 
@@ -495,7 +498,7 @@ class Engine:
         if route is None:
             return
         qos = message.qos
-        if route.selectors:
+        if route.selectors if message.clauses is None else route.clause_selectors:
             selection = self._select(message, route)
             targets: Any = selection.receivers.items()
             groups = selection.groups
@@ -588,7 +591,7 @@ class Engine:
         selection = Selection()
         selection.receivers = dict(route.targets)
         selection.groups = {key: list(members) for key, members in route.groups.items()}
-        for hook in route.selectors:
+        for hook in route.selectors if message.clauses is None else route.clause_selectors:
             self._call(hook, message, selection)
         return selection
 
@@ -621,6 +624,7 @@ class Engine:
             self.counters.dropped_retained += 1
             self.dropped(None, message, "dropped_retained")
             return
+        message.keep_place()
         self.retained.put(message)
         if store is not None:
             properties = msgspec.json.encode(message.properties) if message.properties else None

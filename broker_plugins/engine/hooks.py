@@ -30,13 +30,15 @@ class Selection:
     when the last one is done is delivered, in that order.
     """
 
-    __slots__ = ("groups", "receivers")
+    __slots__ = ("added", "groups", "receivers")
 
     def __init__(self) -> None:
         self.receivers: dict[Session, int] = {}
         """The QoS granted to each receiver; a session is here once, however many of its filters match."""
         self.groups: dict[tuple[str, str], list[Subscription]] = {}
         """Members of shared subscriptions that match: one of each list will be chosen."""
+        self.added: list[Sequence[Subscription]] = []
+        """Which subscriptions plugins added with `add_all`, for those that rank them."""
 
     def add(self, subscription: Subscription) -> None:
         """Let a subscription's session receive the message, at the highest QoS that one of its filters has."""
@@ -49,6 +51,18 @@ class Selection:
         if subscription.qos > granted:
             self.receivers[session] = subscription.qos
 
+    def add_all(self, subscriptions: Sequence[Subscription]) -> None:
+        """`add` for many, remembered in `added`."""
+        self.added.append(subscriptions)
+        receivers = self.receivers
+        for subscription in subscriptions:
+            if subscription.share is not None:
+                self.add(subscription)
+            else:
+                session = subscription.session
+                if receivers.get(session, -1) < subscription.qos:
+                    receivers[session] = subscription.qos
+
     def remove(self, session: Session) -> None:
         """Keep the message from a session."""
         self.receivers.pop(session, None)
@@ -60,6 +74,11 @@ class Selection:
 
 class Hooks:
     """Everything a plugin may define; as they stand here they do nothing."""
+
+    cuts = False
+    """Whether `select` orders or cuts what others add: it is then called after the `select` of all who only add."""
+    reads_clauses = False
+    """Whether `select` is called for every message with clauses, whatever `concerns` says of its topic."""
 
     def start(self, engine: Engine) -> None:
         """The engine runs; sessions and retained messages are loaded, nobody is connected yet."""
@@ -151,7 +170,8 @@ class HookTable:
         self.connect = self._defined(Hooks.on_connect)
         self.subscribe = [(plugin, plugin.on_subscribe) for plugin in self._defining(Hooks.on_subscribe)]
         self.publish = [(plugin, plugin.on_publish) for plugin in self._defining(Hooks.on_publish)]
-        self.select = [(plugin, plugin.select) for plugin in self._defining(Hooks.select)]
+        adding_first = sorted(self._defining(Hooks.select), key=lambda plugin: plugin.cuts)
+        self.select = [(plugin, plugin.select) for plugin in adding_first]
         self.retained = self._defined(Hooks.on_retained)
         self.connected = self._defined(Hooks.on_connected)
         self.disconnected = self._defined(Hooks.on_disconnected)

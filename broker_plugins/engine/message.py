@@ -78,6 +78,18 @@ class Message:
             return publish_head(self.topic.encode(), len(self.payload), qos, retain, dup)
         return self.head(qos)
 
+    def keep_place(self) -> None:
+        """Put the place its clauses name where the store keeps it: a message outlives its clauses."""
+        clauses = self.clauses
+        if clauses is None or (clauses.at is None and clauses.area is None):
+            return
+        self.properties = dict(self.properties or {})
+        if clauses.at is not None:
+            self.properties["at"] = [clauses.at.lon, clauses.at.lat]
+        if clauses.area is not None:
+            area = clauses.area
+            self.properties["area"] = [area.west, area.south, area.east, area.north]
+
     @property
     def size(self) -> int:
         """About how many bytes the message holds in a queue."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Route:
     """The receivers of one topic by their ordinary subscriptions, and the plugins that have a say in its messages."""
 
-    __slots__ = ("groups", "plain", "publishers", "selectors", "sessions", "targets", "topic")
+    __slots__ = ("clause_selectors", "groups", "plain", "publishers", "selectors", "sessions", "targets", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -27,6 +27,8 @@ class Route:
         self.groups: dict[tuple[str, str], list[Subscription]] = {}
         self.publishers: tuple[Callable[..., Any], ...] = ()
         self.selectors: tuple[Callable[..., Any], ...] = ()
+        self.clause_selectors: tuple[Callable[..., Any], ...] = ()
+        """The same for messages with clauses."""
         self.plain = False
         """Whether a QoS 0 message can be passed on to `sessions` as it came, with nobody else to ask or to tell."""
 
@@ -58,14 +60,15 @@ class Routes:
     def add(self, subscription: Subscription) -> None:
         """Take a subscription into the tree."""
         self.tree.add(subscription.inner, subscription)
-        self._changed(subscription.inner)
+        self.changed(subscription.inner)
 
     def remove(self, subscription: Subscription) -> None:
         """Take a subscription out of the tree."""
         self.tree.remove(subscription.inner, subscription)
-        self._changed(subscription.inner)
+        self.changed(subscription.inner)
 
-    def _changed(self, inner: str) -> None:
+    def changed(self, inner: str) -> None:
+        """Find the routes that a filter may match anew."""
         if is_exact(inner):
             self.by_topic.pop(inner.encode(), None)
         else:
@@ -93,6 +96,9 @@ class Routes:
         concerned = {id(plugin) for plugin in self._hooks.plugins if plugin.concerns(topic)}
         route.publishers = tuple(hook for plugin, hook in self._hooks.publish if id(plugin) in concerned)
         route.selectors = tuple(hook for plugin, hook in self._hooks.select if id(plugin) in concerned)
+        route.clause_selectors = tuple(
+            hook for plugin, hook in self._hooks.select if plugin.reads_clauses or id(plugin) in concerned
+        )
         route.plain = (
             self.all_plain
             and not route.publishers
