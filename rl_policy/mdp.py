@@ -12,7 +12,8 @@ else vanish.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, factorial
+from functools import lru_cache
+from math import exp
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +23,26 @@ if TYPE_CHECKING:
 
 SEND: Final = 0
 DEFER: Final = 1
+
+
+@lru_cache(maxsize=64)
+def _subscriber_moves(lambda_s: float, lambda_u: float, n_max: int) -> NDArray[np.float64]:
+    arrive, leave = _poisson(lambda_s), _poisson(lambda_u)
+    moves = np.zeros((n_max + 1, n_max + 1))
+    for n in range(n_max + 1):
+        for more, p_more in enumerate(arrive):
+            for less, p_less in enumerate(leave):
+                moves[n, min(max(n + more - less, 0), n_max)] += p_more * p_less
+    moves.setflags(write=False)
+    return moves
+
+
+def _poisson(mean: float) -> list[float]:
+    """The chances of 0, 1, 2, … events, until all but a millionth of a millionth is told."""
+    chances = [exp(-mean)]
+    while 1.0 - sum(chances) > 1e-12 and len(chances) < 1000:
+        chances.append(chances[-1] * mean / len(chances))
+    return [chance / sum(chances) for chance in chances]
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,16 +94,7 @@ class PaperModel:
 
     def subscriber_moves(self) -> NDArray[np.float64]:
         """P[n′ | n]: Poisson arrivals and departures in one slot, kept within 0 and `n_max`."""
-        size = self.n_max + 1
-        arrive = np.array([exp(-self.lambda_s) * self.lambda_s**k / factorial(k) for k in range(3 * size)])
-        leave = np.array([exp(-self.lambda_u) * self.lambda_u**k / factorial(k) for k in range(3 * size)])
-        moves = np.zeros((size, size))
-        for n in range(size):
-            for more, p_more in enumerate(arrive):
-                for less, p_less in enumerate(leave):
-                    moves[n, min(max(n + more - less, 0), self.n_max)] += p_more * p_less
-        chances: NDArray[np.float64] = moves / moves.sum(axis=1, keepdims=True)
-        return chances
+        return _subscriber_moves(self.lambda_s, self.lambda_u, self.n_max)
 
     def rewards(self) -> NDArray[np.float64]:
         """r(s, a) with the action as the last axis."""

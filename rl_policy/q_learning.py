@@ -7,6 +7,7 @@ noise of the last transition for ever. With α falling by the visits of each (s,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def q_learning(
     shape = model.shape
     size_d, size_t, size_n = shape[1:]
     rewards = model.rewards().reshape(-1, 2).tolist()
-    moves = np.cumsum(model.subscriber_moves(), axis=1)
+    moves = np.cumsum(model.subscriber_moves(), axis=1).tolist()
     q = [[0.0, 0.0] for _ in rewards]
     visits = [[0, 0] for _ in rewards]
     theta, publish = model.theta, model.publish_chance
@@ -86,7 +87,7 @@ def q_learning(
                 else:
                     t = 0
                 u = int(published < publish)
-                n = min(int(np.searchsorted(moves[n], moved, side="right")), size_n - 1)
+                n = min(bisect_right(moves[n], moved), size_n - 1)
                 reward = rewards[state][action]
                 following = max(q[((u * size_d + d) * size_t + t) * size_n + n])
                 visits[state][action] += 1

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TICKS: Final = 10
 _LEVEL: Final = 2  # presence, pace, burstiness and silence
 
+_UNTRIED: Final = (1.0, 0.0)  # sending costs 1 for certain; waiting is hoped to cost nothing until it has been tried
+
 
 def _cell(features: Features, kappa: float) -> int:
     return next(cell for cell in cells_of(features, kappa) if cell % 10 in {_LEVEL, YOUNG})
@@ -53,7 +55,7 @@ class QWaitingPolicy:
                 cell, residual = cells[row], residuals[row]
                 for ticks in range(TICKS):
                     state = (cell, ticks)
-                    values = self._q.setdefault(state, [1.0, 1.0])
+                    values = self._q.setdefault(state, list(_UNTRIED))
                     visits = self._visits.setdefault(state, [0, 0])
                     adventurous, coin = dice[ticks]
                     defer = int(coin < 0.5) if adventurous < explore else int(values[1] < values[0])
@@ -65,7 +67,7 @@ class QWaitingPolicy:
                     elif ticks + 1 == TICKS:
                         target = kappa * tick + 1.0
                     else:
-                        target = kappa * tick + min(self._q.get((cell, ticks + 1), (1.0, 1.0)))
+                        target = kappa * tick + min(self._q.get((cell, ticks + 1), _UNTRIED))
                         over = False
                     visits[defer] += 1
                     values[defer] += rate.start / visits[defer] ** rate.power * (target - values[defer])
