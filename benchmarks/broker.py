@@ -22,7 +22,8 @@ import psutil
 
 from benchmarks import peers
 from benchmarks.connections import connect_rate, memory_per_connection
-from benchmarks.load import LoadError, Outcome, ceiling, latency, stream
+from benchmarks.latency import PERCENTILES, latency
+from benchmarks.load import LoadError, Outcome, ceiling, stream
 from benchmarks.report import Report, Row, figure, median, spread
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def _loads(quick: bool) -> list[Load]:
     for per_second in (200, 1000):
         figures = {
             key: Figure(f"{key} at {per_second} msg/s", "us", P99_TARGET if key == "p99" else None, less_is_better=True)
-            for key in ("p50", "p99", "p99.9")
+            for key in PERCENTILES
         }
         seconds = (8.0 if per_second == 200 else 4.0, 0.7)
         loads.append(Load(f"latency at {per_second} msg/s", figures, partial(_latency, rate=per_second), seconds))

@@ -8,6 +8,7 @@ where many come at once. Each load tells how busy the generator's own processor 
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 import struct
@@ -30,16 +31,22 @@ if TYPE_CHECKING:
 PAYLOAD_BYTES = 64
 SILENCE_SECONDS = 3.0
 """After this long without a delivery what is still missing counts as dropped."""
-PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
-_RECEIVE_BYTES = 1 << 18
+RECEIVE_BYTES = 1 << 18
 _CONNACK_BYTES = 4
-_SPIN_SECONDS = 2e-4
 _RING = 10_000
 """How many different packets a publisher has ready; each has its own packet identifier."""
 
 
 class LoadError(RuntimeError):
     """A broker refused or broke off something a load needs."""
+
+
+@dataclass(slots=True, frozen=True)
+class Packets:
+    """Packets of one size, one after the other."""
+
+    joined: bytes
+    size: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,7 +114,8 @@ def subscribe_packet(filters: Sequence[str], qos: int) -> bytes:
     return packet(0x82, b"\x00\x01" + b"".join(text(each) + bytes([qos]) for each in filters))
 
 
-def publish_packets(topics: Sequence[str], qos: int, count: int = _RING) -> list[bytes]:
+@functools.lru_cache(maxsize=32)
+def publish_packets(topics: tuple[str, ...], qos: int, count: int = _RING) -> Packets:
     """`count` PUBLISH packets to the topics in turn, with identifiers from 1 on; no two payloads are the same."""
     heads = [text(topic) for topic in topics]
     packets = []
@@ -115,7 +123,9 @@ def publish_packets(topics: Sequence[str], qos: int, count: int = _RING) -> list
         identifier = struct.pack("!H", at + 1) if qos else b""
         payload = b"%08d" % at + bytes(PAYLOAD_BYTES - 8)
         packets.append(packet(0x30 | qos << 1, heads[at % len(heads)] + identifier + payload))
-    return packets
+    if len({len(each) for each in packets}) != 1:
+        raise LoadError(f"topics of a load are equally long, so that deliveries can be counted; {topics[0]!r} is not")
+    return Packets(b"".join(packets), len(packets[0]))
 
 
 def open_socket(port: int, client_id: str) -> socket.socket:
@@ -152,12 +162,12 @@ def _receive_exactly(connection: socket.socket, count: int) -> bytes:
 class Publisher:
     """Sends ready-made packets in a ring and counts what the broker acknowledges."""
 
-    def __init__(self, connection: socket.socket, packets: Sequence[bytes], qos: int) -> None:
+    def __init__(self, connection: socket.socket, packets: Packets, qos: int) -> None:
         self.socket = connection
         self.backlog = bytearray()
         self._qos = qos
-        self._size = len(packets[0])
-        self._ring = memoryview(b"".join(packets))
+        self._size = packets.size
+        self._ring = memoryview(packets.joined)
         self._at = 0
         self._rest = b""
 
@@ -172,7 +182,7 @@ class Publisher:
 
     def receive(self) -> int:
         """Read acknowledgements, answer PUBREC with PUBREL, and tell how many messages are done with."""
-        data = self._rest + self.socket.recv(_RECEIVE_BYTES)
+        data = self._rest + self.socket.recv(RECEIVE_BYTES)
         whole = len(data) & ~3
         self._rest = data[whole:]
         if self._qos < 2:
@@ -209,7 +219,7 @@ class Subscriber:
         self.receive: Callable[[], int] = (self._count, self._count_and_acknowledge, self._count_twice)[qos]
         self._size = size
         self._identifier_at = size - PAYLOAD_BYTES - 2
-        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._buffer = bytearray(RECEIVE_BYTES)
         self._bytes = 0
         self._rest = b""
 
@@ -218,7 +228,7 @@ class Subscriber:
         return count
 
     def _count_and_acknowledge(self) -> int:
-        data = self._rest + self.socket.recv(_RECEIVE_BYTES)
+        data = self._rest + self.socket.recv(RECEIVE_BYTES)
         count, rest = divmod(len(data), self._size)
         self._rest = data[len(data) - rest :] if rest else b""
         at = self._identifier_at
@@ -232,7 +242,7 @@ class Subscriber:
         return count
 
     def _count_twice(self) -> int:
-        data = self._rest + self.socket.recv(_RECEIVE_BYTES)
+        data = self._rest + self.socket.recv(RECEIVE_BYTES)
         answers: list[bytes] = []
         count, at, end, size, identifier_at = 0, 0, len(data), self._size, self._identifier_at
         while at + 4 <= end:
@@ -346,11 +356,11 @@ def stream(
     with contextlib.ExitStack() as stack:
         subscribers = []
         port = broker.port
-        packets = [publish_packets(each, qos) for each in topics]
+        packets = [publish_packets(tuple(each), qos) for each in topics]
         for at, some in enumerate(filters):
             connection = stack.enter_context(open_socket(port, f"subscriber-{at}"))
             subscribe(connection, some, qos)
-            subscribers.append(Subscriber(connection, len(packets[0][0]), qos))
+            subscribers.append(Subscriber(connection, packets[0].size, qos))
         publishers = [
             Publisher(stack.enter_context(open_socket(port, f"publisher-{at}")), some, qos)
             for at, some in enumerate(packets)
@@ -362,50 +372,6 @@ def ceiling(seconds: float) -> float:
     """Messages per second the generator handles when nothing stands between its publisher and its subscriber."""
     left, right = socket.socketpair()
     with left, right:
-        packets = publish_packets(["t/one"], 0)
-        direct = Stream([Publisher(left, packets, 0)], [Subscriber(right, len(packets[0]), 0)], 1, 0, window=500)
+        packets = publish_packets(("t/one",), 0)
+        direct = Stream([Publisher(left, packets, 0)], [Subscriber(right, packets.size, 0)], 1, 0, window=500)
         return direct.run(seconds).figures[""]
-
-
-def latency(broker: RunningBroker, *, rate: float, seconds: float) -> Outcome:
-    """Percentiles of the time from when a message was due to be sent until it arrived, in microseconds.
-
-    Messages go out one by one at a steady rate whether or not earlier ones have arrived, so a broker that falls behind
-    is not spared. While one is due or under way the generator spins, so that its own waking up is not measured; it
-    sleeps in between, or the scheduler would take the processor from it at the wrong moment.
-    """
-    with (
-        open_socket(broker.port, "latency-subscriber") as subscriber,
-        open_socket(broker.port, "latency-publisher") as publisher,
-    ):
-        subscribe(subscriber, ["t/one"], 0)
-        message = publish_packets(["t/one"], 0, 1)[0]
-        subscriber.setblocking(False)
-        count = round(rate * seconds)
-        due_times: list[float] = []
-        arrivals: list[float] = []
-        pending = 0
-        meter = Meter(broker)
-        clock = time.perf_counter
-        started = clock() + 0.05
-        while len(arrivals) < count:
-            now = clock()
-            due = started + len(due_times) / rate
-            if now >= due and len(due_times) < count:
-                publisher.sendall(message)
-                due_times.append(due)
-            try:
-                pending += len(subscriber.recv(_RECEIVE_BYTES))
-            except BlockingIOError:
-                if now > due + SILENCE_SECONDS:
-                    break
-                if len(arrivals) == len(due_times) and due - now > _SPIN_SECONDS:
-                    time.sleep(due - now - _SPIN_SECONDS)
-                continue
-            complete, pending = divmod(pending, len(message))
-            arrivals += [clock()] * complete
-        if not arrivals:
-            raise LoadError(f"none of {count} messages at {rate:g} a second arrived")
-        waits = (np.array(arrivals) - np.array(due_times[: len(arrivals)])) * 1e6
-        figures = {name: float(np.percentile(waits, share)) for name, share in PERCENTILES.items()}
-        return meter.outcome(figures, dropped=count - len(arrivals))

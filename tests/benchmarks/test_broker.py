@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import broker, peers
 from benchmarks.connections import connect_rate, memory_per_connection
-from benchmarks.load import Outcome, ceiling, latency, stream
+from benchmarks.latency import latency
+from benchmarks.load import Outcome, ceiling, stream
 from tests.brokers import mosquitto, needs_mosquitto
 
 
