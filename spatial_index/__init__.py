@@ -14,6 +14,7 @@ from spatial_index.errors import (
     UnknownId,
 )
 from spatial_index.interval import Interval
+from spatial_index.interval_skip_list import IntervalSkipList
 from spatial_index.overlay_election import Election
 from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
 from spatial_index.ranked_boxes import RankedBoxes
@@ -37,6 +38,7 @@ __all__ = [
     "DuplicateId",
     "Election",
     "Interval",
+    "IntervalSkipList",
     "Limits",
     "OverlayBox",
     "OverlayTree",

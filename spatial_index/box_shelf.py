@@ -137,7 +137,7 @@ class Shelf:
         self.ranks[start:end] = source.ranks[places]
         self.orders[start:end] = source.orders[places]
         self.slots[start:end] = slots
-        self.where[slots[alive]] = np.arange(start + 1, end + 1)[alive]
+        self.where[slots] = np.arange(start + 1, end + 1)
         self.alive[words] = _as_words(alive)
         for attribute, edges in enumerate(self.edges):
             lows, highs = bounds[:, attribute], -bounds[:, attributes + attribute]

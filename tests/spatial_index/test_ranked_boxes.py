@@ -72,6 +72,10 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
         self.held[self.next_id] = box
         self.next_id += 1
 
+    def _remove(self, identity):
+        self.index.remove(identity)
+        del self.held[identity]
+
     @initialize(seed=st.integers(0, 2**32), count=st.integers(0, 200))
     def begin_with_many(self, seed, count):
         self.add_many(seed, count)
@@ -80,6 +84,17 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
     def add(self, box, copies):
         for _ in range(copies):
             self._add(box)
+
+    @rule(seed=st.integers(0, 2**32), count=st.integers(1, 100))
+    def come_and_go(self, seed, count):
+        """Boxes leave while the tray is being sorted in, and newcomers take over their slots."""
+        random = Random(seed)
+        for _ in range(count):
+            self.add_many(random.random(), 1)
+            if random.random() < 0.9:
+                self._remove(random.choice(list(self.held)))
+            if self.index._renewal is not None:
+                self.all_around(random.random())
 
     @rule(seed=st.integers(0, 2**32), count=st.integers(1, 60))
     def add_many(self, seed, count):
@@ -91,16 +106,13 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def remove(self, data):
-        identity = data.draw(st.sampled_from(sorted(self.held)))
-        self.index.remove(identity)
-        del self.held[identity]
+        self._remove(data.draw(st.sampled_from(sorted(self.held))))
 
     @precondition(lambda self: self.held)
     @rule(seed=st.integers(0, 2**32), share=st.sampled_from([0.1, 0.5, 1.0]))
     def remove_many(self, seed, share):
         for identity in Random(seed).sample(sorted(self.held), math.ceil(len(self.held) * share)):
-            self.index.remove(identity)
-            del self.held[identity]
+            self._remove(identity)
 
     @rule(point=points, k=st.integers(1, 12))
     def top(self, point, k):
@@ -120,7 +132,7 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
 
 
 TestRankedBoxesAgainstBruteForce = RankedBoxesAgainstBruteForce.TestCase
-TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 
 
 @settings(max_examples=5, deadline=None)
