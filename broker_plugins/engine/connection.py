@@ -129,10 +129,14 @@ class Connection(asyncio.Protocol):
         self.seen = engine.wheel.now
         engine.counters.bytes_received += len(data)
         self.fan_out = 0
+        engine.gathering = engine.loop_gathers_writes
         try:
             self.parser.feed(data)
         except ProtocolViolation as violation:
             self.violate(violation)
+        if engine.gathering:
+            engine.gathering = False
+            engine.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone."""

@@ -76,6 +76,10 @@ class Engine:
         self.queued_bytes = 0
         self.space: Space = WGS84
         """Where places are: the globe, unless a plugin says otherwise when it starts."""
+        self.loop_gathers_writes = type(loop).__module__.startswith("uvloop")
+        """uvloop gathers the writes of one turn itself: handing them over at once saves a turn of the loop."""
+        self.gathering = False
+        """While bytes of a client are looked at: what they cause to be written is handed over when that is done."""
         self.started_at = time.time()
         self._dirty: list[Connection] = []
         self._flush_due = False
@@ -145,15 +149,20 @@ class Engine:
         if connection is None:
             return
         self._dirty.append(connection)
-        if not self._flush_due:
-            self._flush_due = True
-            self.loop.call_soon(self._end_of_turn)
+        if not self._flush_due and not self.gathering:
+            self._tell_later()
+
+    def flush(self) -> None:
+        """Hand what connections have to write over to their sockets."""
+        dirty = self._dirty
+        if dirty:
+            self._dirty = []
+            for connection in dirty:
+                connection.flush()
 
     def _end_of_turn(self) -> None:
         self._flush_due = False
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush()
+        self.flush()
         if self._published or self._delivered or self._dropped:
             self._tell()
 
