@@ -15,6 +15,7 @@ from spatial_index.errors import (
 )
 from spatial_index.interval import Interval
 from spatial_index.interval_skip_list import IntervalSkipList
+from spatial_index.observations import Observations
 from spatial_index.overlay_election import Election
 from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
 from spatial_index.ranked_boxes import RankedBoxes
@@ -23,6 +24,7 @@ from spatial_index.region_blocks import Block, Limits
 from spatial_index.region_changes import adapt_tree, build_tree, with_owners, with_regions
 from spatial_index.region_moves import Transfer, TreeDiff, apply_diff, assign, diff_trees
 from spatial_index.region_tree import RegionTree
+from spatial_index.slow_regions import SlowRegion, SlowRegions, SlowRegionSettings, slow_regions
 
 __all__ = [
     "BadAttribute",
@@ -40,11 +42,15 @@ __all__ = [
     "Interval",
     "IntervalSkipList",
     "Limits",
+    "Observations",
     "OverlayBox",
     "OverlayTree",
     "RankedBoxes",
     "RankedIntervals",
     "RegionTree",
+    "SlowRegion",
+    "SlowRegionSettings",
+    "SlowRegions",
     "SpatialIndexError",
     "Transfer",
     "TreeDiff",
@@ -54,6 +60,7 @@ __all__ = [
     "assign",
     "build_tree",
     "diff_trees",
+    "slow_regions",
     "with_owners",
     "with_regions",
 ]
