@@ -370,9 +370,19 @@ class Connection(asyncio.Protocol):
             packet_id, texts = decode_unsubscribe(body)
             self._do(self._unsubscribe(session, packet_id, texts))
         else:  # DISCONNECT
-            self.will = None  # [MQTT-3.1.2-10] [MQTT-3.14.4-3]
-            self.engine.forget_will(session)
+            self._goodbye(session)
+
+    def _goodbye(self, session: Session) -> None:
+        """DISCONNECT: nothing more is read, and there is no will any more, on disk either [MQTT-3.1.2-10]."""
+        self.parser.paused = True
+        store = self.engine.store
+        if self.will is None or store is None:
+            self.will = None
             self.close("")
+            return
+        self.will = None
+        self.engine.forget_will(session)
+        store.when_safe(self.close, "")
 
     def _subscribe(
         self, session: Session, packet_id: int, filters: list[tuple[str, int]]

@@ -69,6 +69,15 @@ def plugins_of(broker: Broker) -> list[object]:
     return list(broker.plugins_manager.plugins)
 
 
+def refuse_to_start(broker: Broker, reason: str) -> None:
+    """Let the start of a broker fail with a reason, when it comes to its listeners."""
+
+    async def fail(*_: object) -> None:
+        raise BrokerError(reason)
+
+    cast("Any", broker)._create_server_instance = fail  # noqa: SLF001
+
+
 class HostGuard:
     """amqtt's authentication and topic plugins, asked without a task where they answer at once."""
 

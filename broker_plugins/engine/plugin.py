@@ -10,13 +10,16 @@ from amqtt.broker import BrokerContext
 from amqtt.plugins.base import BasePlugin
 
 from broker_plugins.engine.engine import Engine
+from broker_plugins.engine.errors import EngineError
 from broker_plugins.engine.hooks import Hooks
-from broker_plugins.engine.host import Host, HostGuard, broker_of, plugins_of
+from broker_plugins.engine.host import Host, HostGuard, broker_of, plugins_of, refuse_to_start
 from broker_plugins.engine.options import EngineOptions
 from broker_plugins.engine.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from amqtt.broker import Broker
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,13 @@ class EnginePlugin(BasePlugin[BrokerContext]):
     async def on_broker_pre_start(self) -> None:
         """Build the engine and take the broker over, before its listeners are opened."""
         broker = broker_of(self.context)
+        try:
+            self._take_over(broker)
+        except EngineError as error:
+            # amqtt would go on without us, and serve clients with what this plugin is there to replace.
+            refuse_to_start(broker, str(error))
+
+    def _take_over(self, broker: Broker) -> None:
         options: EngineOptions = self.config
         loop = self.context.loop
         assert loop is not None
