@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BENCHMARKS = {
     "broker": "the data path against Mosquitto and stock amqtt",
+    "causal": "Δ-causal order: safety, control bytes and speed",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "ranked": "ranked matching against collect-and-sort",
 }

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNKNOWN = -1
+
 
 @dataclass(slots=True)
 class Sent:
@@ -36,7 +38,9 @@ class HistoryOracle:
         self._addressed = [0] * nodes
         self._delivered = [0] * nodes
         self._covered = [0] * nodes
-        self._waiting: list[set[int]] = [set() for _ in range(nodes)]
+        self._over = [0] * nodes
+        # What waits where, with the time of its release once that was worked out; a delivery makes it unknown again.
+        self._waiting: list[dict[int, int]] = [{} for _ in range(nodes)]
         self._now = [0] * nodes
 
     def send(self, node: int, stamp: int, deadline: int, destinations: list[int]) -> int:
@@ -58,12 +62,12 @@ class HistoryOracle:
         bit = 1 << place
         if self._messages[place].deadline < now or self._delivered[node] & bit or place in self._waiting[node]:
             return delivered
-        self._waiting[node].add(place)
+        self._waiting[node][place] = UNKNOWN
         return delivered + self.advance(node, now)
 
     def lose(self, node: int, number: int) -> None:
         """A message was thrown away at a node that had no room for it."""
-        self._waiting[node].discard(number - self._base)
+        self._waiting[node].pop(number - self._base, None)
 
     def advance(self, node: int, now: int) -> list[int]:
         """What a node delivers until `now`, acting at the right moments."""
@@ -81,24 +85,35 @@ class HistoryOracle:
             when, _, _, release, place = what
             if when > now:
                 break
-            waiting.discard(place)
+            del waiting[place]
             message = self._messages[place]
             if release <= message.deadline and message.deadline + self._grace_us >= now:
                 self._delivered[node] |= 1 << place
                 self._past[node] |= message.past | 1 << place
                 out.append(place + self._base)
+                for other in waiting:
+                    if self._messages[other].past >> place & 1:
+                        waiting[other] = UNKNOWN
             start = when
         self._now[node] = now
         return out
 
     def _released(self, node: int, place: int) -> int:
         """When everything that must come before has come or can no longer come."""
-        blockers = self._messages[place].past & self._addressed[node] & ~self._delivered[node]
+        release = self._waiting[node][place]
+        if release != UNKNOWN:
+            return release
         release = 0
+        blockers = self._messages[place].past & self._addressed[node] & ~self._delivered[node] & ~self._over[node]
         while blockers:
             lowest = blockers & -blockers
             blockers ^= lowest
-            release = max(release, self._messages[lowest.bit_length() - 1].deadline + 1)
+            deadline = self._messages[lowest.bit_length() - 1].deadline
+            if deadline < self._now[node]:
+                self._over[node] |= lowest
+            elif deadline >= release:
+                release = deadline + 1
+        self._waiting[node][place] = release
         return release
 
     def follow(self, node: int, number: int) -> None:
@@ -132,6 +147,6 @@ class HistoryOracle:
         self._messages = self._messages[gone:]
         for message in self._messages:
             message.past >>= gone
-        for bits in (self._past, self._addressed, self._delivered, self._covered):
+        for bits in (self._past, self._addressed, self._delivered, self._covered, self._over):
             bits[:] = [value >> gone for value in bits]
-        self._waiting = [{place - gone for place in waiting} for waiting in self._waiting]
+        self._waiting = [{place - gone: release for place, release in waiting.items()} for waiting in self._waiting]

@@ -57,7 +57,18 @@ class CausalState:
         resume_after: the last stamp used before a restart, where it is known.
     """
 
-    __slots__ = ("_me", "_others", "clock", "delivered", "entries", "lifetime_us", "margin_us", "shortened", "slot")
+    __slots__ = (
+        "_me",
+        "_others",
+        "clock",
+        "delivered",
+        "entries",
+        "known",
+        "lifetime_us",
+        "margin_us",
+        "shortened",
+        "slot",
+    )
 
     def __init__(self, slot: int, lifetime_us: int, skew_us: int, resume_after: int = 0) -> None:
         if lifetime_us <= 0 or skew_us < 0:
@@ -76,6 +87,7 @@ class CausalState:
         self.entries: dict[int, int] = {}
         self.shortened: dict[int, int] = {}
         self.delivered: dict[int, int] = {}
+        self.known: dict[int, int] = {}
         self._me = 1 << slot
         self._others = ~self._me
 
@@ -119,6 +131,7 @@ class CausalState:
         if destinations:
             own = control.identifier
             entries[own] = destinations
+            self.known[self.slot] = own
             if life != self.lifetime_us:
                 shortened[own] = life
         return control
@@ -155,28 +168,28 @@ class CausalState:
         own = control.identifier
         newest_theirs = {identifier & SLOT_MASK: identifier for identifier in sorted(theirs)}
         newest_theirs[sender] = own
-        newest_ours = {identifier & SLOT_MASK: identifier for identifier in sorted(ours)}
+        known = self.known
         merged: dict[int, int] = {}
         for identifier, mask in ours.items():
-            known = theirs.get(identifier)
-            if known is not None:
-                mask &= known  # noqa: PLW2901 - open is what both hold open
+            open_there = theirs.get(identifier)
+            if open_there is not None:
+                mask &= open_there  # noqa: PLW2901 - open is what both hold open
             elif identifier < newest_theirs.get(identifier & SLOT_MASK, 0):
                 continue  # the other side knew it and has found it settled
             if mask and identifier >= oldest:
                 merged[identifier] = mask
-        for identifier, known in theirs.items():
-            if (
-                identifier not in ours
-                and identifier >= oldest
-                and identifier > newest_ours.get(identifier & SLOT_MASK, 0)
-            ):
-                mask = known & others
+        for identifier, open_there in theirs.items():
+            # What is not here although something later of its sender is known here has been settled here.
+            if identifier > known.get(identifier & SLOT_MASK, 0) and identifier >= oldest:
+                mask = open_there & others
                 if mask:
                     merged[identifier] = mask
         open_elsewhere = control.destinations & others
-        if open_elsewhere and own >= oldest and own > newest_ours.get(sender, 0):
+        if open_elsewhere and own >= oldest and own > known.get(sender, 0):
             merged[own] = open_elsewhere
+        for who, identifier in newest_theirs.items():
+            if identifier > known.get(who, 0):
+                known[who] = identifier
         if shortened or self.shortened or control.lifetime_us != self.lifetime_us:
             lives = {**self.shortened, **shortened}
             if control.lifetime_us != self.lifetime_us:
