@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spatial_index.errors import DuplicateId, UnknownId
 from spatial_index.interval import LARGEST, Interval, finite, positive_count
-from spatial_index.ranked_run import Columns, RankedRun
+from spatial_index.ranked_run import Columns, Ranked, RankedRun
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -118,22 +118,21 @@ class _Cells:
                 before = nexts[before]
             nexts[before] = nexts[slot]
 
-    def collect(self, key: float, value: float, k: int, found: list[int]) -> None:
-        """Append the k best slots under a key whose interval contains the value, or all if there are fewer."""
-        slot = self.shards[hash(key) & _SHARD_MASK].get(key)
-        if slot is None:
-            return
-        if slot < 0:
-            self.run(slot).collect(value, k, found)
-            return
-        lows, highs, nexts = self.columns.lows, self.columns.highs, self.columns.nexts
-        wanted = len(found) + k
-        while slot >= 0:
-            if lows[slot] <= value <= highs[slot]:
-                found.append(slot)
-                if len(found) == wanted:
-                    return
-            slot = nexts[slot]
+    def collect(self, keys: Iterable[float], value: float, k: int, found: list[Ranked]) -> None:
+        """Append those under some keys whose interval contains the value: all, or the k best of a crowded cell."""
+        columns, shards = self.columns, self.shards
+        lows, highs, nexts = columns.lows, columns.highs, columns.nexts
+        for key in keys:
+            slot = shards[hash(key) & _SHARD_MASK].get(key)
+            if slot is None:
+                continue
+            if slot < 0:
+                self.run(slot).collect(value, k, found)
+                continue
+            while slot >= 0:
+                if lows[slot] <= value <= highs[slot]:
+                    found.append((columns.widths[slot], columns.orders[slot], slot))
+                slot = nexts[slot]
 
 
 class _WidthClass(_Cells):
@@ -275,31 +274,27 @@ class RankedIntervals(Generic[Id]):
         return self._best(finite(value, "the value"), max(1, self._count))
 
     def _best(self, value: float, k: int) -> list[Id]:
-        columns = self._columns
-        best: list[int] = []
+        best: list[Ranked] = []
         if self._points.count:
-            self._points.collect(value, value, k, best)
+            self._points.collect((value,), value, k, best)
+            best.sort()
         for members in self._classes:
             if len(best) >= k:
                 break
             if members.low <= value <= members.high:
-                found: list[int] = []
+                found: list[Ranked] = []
                 anchor = math.ceil(value / members.step)
-                shards = members.shards
-                for key in (anchor, anchor - 1, anchor - 2):
-                    if key in shards[hash(key) & _SHARD_MASK]:
-                        members.collect(key, value, k, found)
-                if len(found) > 1:
-                    found.sort(key=columns.rank)
+                members.collect((anchor, anchor - 1, anchor - 2), value, k, found)
+                found.sort()
                 best += found
         if len(best) < k:
             found = []
             for run in self._vast:
                 run.collect(value, k, found)
-            found.sort(key=columns.rank)
+            found.sort()
             best += found
         ids = self._ids
-        return [ids[slot] for slot in best[:k]]  # type: ignore[misc]  # a slot in use has its id
+        return [ids[slot] for _, _, slot in best[:k]]  # type: ignore[misc]  # a slot in use has its id
 
     def __repr__(self) -> str:
         return f"<RankedIntervals of {self._count} in {len(self._classes)} width classes>"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+Ranked: TypeAlias = tuple[float, int, int]  # width, order and slot of a match: these sort by rank
 
 BLOCK = 256
 
@@ -100,14 +102,15 @@ class RankedRun:
         self._lowest[at] = min(map(columns.lows.__getitem__, block))
         self._highest[at] = max(map(columns.highs.__getitem__, block))
 
-    def collect(self, value: float, k: int, found: list[int]) -> None:
-        """Append the k best slots whose interval contains the value, or all if there are fewer."""
-        lows, highs = self._columns.lows, self._columns.highs
+    def collect(self, value: float, k: int, found: list[Ranked]) -> None:
+        """Append the k best whose interval contains the value, or all if there are fewer."""
+        columns = self._columns
+        lows, highs = columns.lows, columns.highs
         wanted = len(found) + k
         for lowest, highest, block in zip(self._lowest, self._highest, self._blocks, strict=True):
             if lowest <= value <= highest:
                 for slot in block:
                     if lows[slot] <= value <= highs[slot]:
-                        found.append(slot)
+                        found.append((columns.widths[slot], columns.orders[slot], slot))
                         if len(found) == wanted:
                             return
