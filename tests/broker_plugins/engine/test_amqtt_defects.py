@@ -116,11 +116,11 @@ def test_retained_messages_go_only_to_those_who_subscribed(broker: RunningBroker
 def test_what_a_fast_publisher_got_acknowledged_is_delivered_though_it_leaves(broker: RunningBroker) -> None:
     with client(broker, "receiver") as receiver, client(broker, "fast") as fast:
         receiver.subscribe(("t", 1))
-        publish_acknowledged(fast, *[publish("t", b"%d" % at, qos=1, packet_id=at) for at in range(1, 501)])
+        publish_acknowledged(fast, *[publish("t", b"%d" % at, qos=1, packet_id=at) for at in range(1, 2001)])
         fast.send(DISCONNECT)
         with right_here_wrong_there(broker):
-            assert [message.payload for message in receiver.messages(500, patience(broker))] == [
-                b"%d" % at for at in range(1, 501)
+            assert [message.payload for message in receiver.messages(2000, patience(broker))] == [
+                b"%d" % at for at in range(1, 2001)
             ]
 
 
