@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from broker_plugins.grammar import (
-    WGS84,
     GrammarError,
     Space,
     bare_topic,
@@ -17,20 +16,17 @@ from broker_plugins.grammar import (
     is_smart,
     parse_filter,
     parse_topic,
-    plane,
 )
+from clients.options import add_space
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `locus explain`."""
     parser.add_argument("filter", metavar="FILTER", help="a filter to subscribe to, or a topic with clauses (/@…)")
-    parser.add_argument(
-        "--plane",
-        metavar="W,S,E,N",
-        type=_plane,
-        default=WGS84,
-        help="coordinates are metres in a plane with these bounds, not degrees (write --plane=-5,… if W is negative)",
-    )
+    add_space(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,13 +64,3 @@ def _explained_filter(text: str, space: Space) -> str:
         if canonical != text:
             lines.append(f"The same, in canonical form: {canonical}")
     return "\n".join(lines)
-
-
-def _plane(text: str) -> Space:
-    try:
-        west, south, east, north = map(float, text.split(","))
-        return plane(west, south, east, north)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' are not the bounds of a plane: W,S,E,N with W < E and S < N, for example 0,0,60,25"
-        ) from None
