@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -10,15 +12,18 @@ from benchmarks import broker, peers
 from benchmarks.connections import connect_rate, memory_per_connection
 from benchmarks.latency import latency
 from benchmarks.load import Outcome, ceiling, stream
-from tests.brokers import mosquitto, needs_mosquitto
+from tests.brokers import RunningBroker, locus, mosquitto, needs_mosquitto
+
+Start = Callable[[], AbstractContextManager[RunningBroker]]
+BROKERS = [pytest.param(mosquitto, marks=needs_mosquitto), locus]
 
 
-@needs_mosquitto
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("window", [1, 20])
-def test_everything_sent_is_delivered_and_counted(qos: int, window: int) -> None:
+@pytest.mark.parametrize("start", BROKERS)
+def test_everything_sent_is_delivered_and_counted(start: Start, qos: int, window: int) -> None:
     with (
-        mosquitto() as peer,
+        start() as peer,
         stream(peer, topics=[["a/1", "a/2"]], filters=[["a/+"], ["a/#"]], copies=2, qos=qos, window=window) as flow,
     ):
         outcome = flow.run(0.05)
@@ -26,17 +31,17 @@ def test_everything_sent_is_delivered_and_counted(qos: int, window: int) -> None
     assert outcome.figures[""] > 0
 
 
-@needs_mosquitto
-def test_what_a_broker_drops_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("start", BROKERS)
+def test_what_never_arrives_is_counted(monkeypatch: pytest.MonkeyPatch, start: Start) -> None:
     monkeypatch.setattr("benchmarks.load.SILENCE_SECONDS", 0.2)
-    with mosquitto() as peer, stream(peer, topics=[["a/1"]], filters=[["b/1"]], copies=1, qos=0, window=8) as flow:
+    with start() as peer, stream(peer, topics=[["a/1"]], filters=[["b/1"]], copies=1, qos=0, window=8) as flow:
         outcome = flow.run(0.05)
     assert outcome.dropped == 8
 
 
-@needs_mosquitto
-def test_latency_connects_and_memory() -> None:
-    with mosquitto() as peer:
+@pytest.mark.parametrize("start", BROKERS)
+def test_latency_connects_and_memory(start: Start) -> None:
+    with start() as peer:
         waits = latency(peer, rate=500, seconds=0.1)
         connects = connect_rate(peer, beside=10, seconds=0.05)
         memory = memory_per_connection(peer, 50)
