@@ -134,7 +134,7 @@ class WaitingRoom:
         while self.next_alarm() == when:
             _, identifier = heappop(self._alarms)
             waiter = self._waiters[identifier]
-            (released if waiter.released_at <= when else outlived).append(self.remove(identifier))
+            (released if waiter.released_at <= waiter.deadline else outlived).append(self.remove(identifier))
         return when, released, outlived
 
     def _set_alarm(self, waiter: Waiter) -> None:
