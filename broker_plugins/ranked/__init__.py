@@ -1,0 +1,1 @@
+"""`$where` subscriptions and the k best receivers of a message."""
