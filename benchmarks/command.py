@@ -17,6 +17,7 @@ BENCHMARKS = {
     "causal": "Δ-causal order: safety, control bytes and speed",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "ranked": "ranked matching against collect-and-sort",
+    "retained": "retained messages: the policies by replay",
 }
 
 

@@ -1,6 +1,6 @@
 """What a policy may look at when a subscriber arrives, and how it is pooled into cells.
 
-The numbers are relative wherever they can be (the age to the recent gaps, the gaps to kappa), so that what is learned
+The numbers are relative wherever they can be (the age to the typical gap, the gaps to kappa), so that what is learned
 on one topic holds for another. The hour of day and the presence of the publisher are what a renewal rule cannot see.
 """
 
@@ -22,11 +22,11 @@ HOURS: Final = 24
 YOUNG: Final = 9  # the level of cells for topics with few gaps
 FEW_GAPS: Final = 4  # below this a topic has no pace and no burstiness worth a name
 
-PACE_EDGES: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0)  # mean gap times kappa
+PACE_EDGES: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0)  # typical gap times kappa
 BURST_EDGES: Final = (0.15, 0.5, 0.9, 1.3, 2.0)  # standard deviation over mean
-SILENCE_EDGES: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 2.0, 4.0, 10.0)  # age over the mean of the recent gaps
-TURN_EDGES: Final = (0.3, 0.7, 1.4, 3.0)  # recent mean gap over mean gap: has the pace changed?
-LAST_EDGES: Final = (0.5, 2.0)  # last gap over recent mean gap: inside a burst, or just back from an outage?
+SILENCE_EDGES: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 2.0, 4.0, 10.0)  # age over the typical gap
+TURN_EDGES: Final = (0.3, 0.7, 1.4, 3.0)  # typical gap over mean gap: has the pace changed?
+LAST_EDGES: Final = (0.5, 2.0)  # last gap over typical gap: inside a burst, or just back from an outage?
 
 
 class Presence(IntEnum):
@@ -48,7 +48,7 @@ class Features(msgspec.Struct, frozen=True, gc=False):
         age_s: how long ago the last retained publish was.
         gaps: how many gaps are known, at most 64.
         mean_gap_s: their mean.
-        recent_gap_s: the mean of the last eight.
+        typical_gap_s: the median of the last eight.
         last_gap_s: the last one.
         variation: standard deviation over mean of the gaps.
         hour: hour of day, 0 to 23, in whatever zone the caller keeps; None where it does not say.
@@ -60,7 +60,7 @@ class Features(msgspec.Struct, frozen=True, gc=False):
     age_s: float
     gaps: int
     mean_gap_s: float
-    recent_gap_s: float
+    typical_gap_s: float
     last_gap_s: float
     variation: float
     hour: int | None
@@ -91,7 +91,7 @@ def features_of(
         age,
         len(gaps),
         known,
-        max(sum(recent) / len(recent), 1e-6) if recent else known,
+        recent[len(recent) // 2] if recent else known,
         gaps.last_s or known,
         gaps.variation,
         hour,
@@ -109,12 +109,12 @@ def cells_of(features: Features, kappa: float) -> tuple[int, ...]:
     presence = int(features.presence)
     if features.gaps < FEW_GAPS:
         return ((presence * 10 + bisect_right(SILENCE_EDGES, features.age_s * kappa)) * 10 + YOUNG, presence * 10)
-    recent = features.recent_gap_s
-    kind = (presence * 10 + bisect_right(PACE_EDGES, features.mean_gap_s * kappa)) * 10
+    typical = features.typical_gap_s
+    kind = (presence * 10 + bisect_right(PACE_EDGES, typical * kappa)) * 10
     kind += bisect_right(BURST_EDGES, features.variation)
-    silent = kind * 10 + bisect_right(SILENCE_EDGES, features.age_s / recent)
-    turned = silent * 10 + bisect_right(TURN_EDGES, recent / features.mean_gap_s)
-    lasting = turned * 10 + bisect_right(LAST_EDGES, features.last_gap_s / recent)
+    silent = kind * 10 + bisect_right(SILENCE_EDGES, features.age_s / typical)
+    turned = silent * 10 + bisect_right(TURN_EDGES, typical / features.mean_gap_s)
+    lasting = turned * 10 + bisect_right(LAST_EDGES, features.last_gap_s / typical)
     coarser = (lasting * 10 + 4, turned * 10 + 3, silent * 10 + 2, kind * 10 + 1, presence * 10)
     if features.hour is None:
         return coarser

@@ -29,8 +29,10 @@ _RULES: Final = (
     ("half the renewal rule", "renewal", 0.5),
     ("the renewal rule over 8 gaps", "recent", 1.0),
     ("the renewal rule over 8 gaps and a tenth", "recent", 1.1),
+    ("a typical gap and a tenth", "gap", 1.1),
+    ("the rest of a typical gap and a tenth", "rest", 1.1),
 )
-_SHARES: Final = (0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
+_SHARES: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 ACTIONS: Final = tuple(name for name, _, _ in _RULES) + tuple(
     f"{share:.0%} of the longest wait" if share else "send" for share in _SHARES
 )
@@ -44,17 +46,26 @@ def action_wait(action: int, features: Features, d_max_s: float) -> float:
     """The wait that `action` stands for in this situation."""
     if action < len(_RULES):
         _, rule, stretch = _RULES[action]
-        wait = features.renewal_wait_s if rule == "renewal" else features.recent_wait_s
-        return min(wait * stretch, d_max_s)
+        return min(rule_wait(rule, features) * stretch, d_max_s)
     return _SHARES[action - len(_RULES)] * d_max_s
 
 
-def action_waits(renewal_s: NDArray[np.float64], recent_s: NDArray[np.float64], d_max_s: float) -> NDArray[np.float64]:
+def rule_wait(rule: str, features: Features) -> float:
+    """What one of the rules says, before it is stretched."""
+    if rule == "renewal":
+        return features.renewal_wait_s
+    if rule == "recent":
+        return features.recent_wait_s
+    if rule == "gap":
+        return features.typical_gap_s
+    return max(features.typical_gap_s - features.age_s, 0.0)
+
+
+def action_waits(situations: Sequence[Features], d_max_s: float) -> NDArray[np.float64]:
     """The waits of every action (columns) in many situations (rows)."""
-    rules = [
-        np.minimum((renewal_s if rule == "renewal" else recent_s) * stretch, d_max_s) for _, rule, stretch in _RULES
-    ]
-    shares = [np.full(len(renewal_s), share * d_max_s) for share in _SHARES]
+    said = {rule: np.array([rule_wait(rule, f) for f in situations], dtype=np.float64) for _, rule, _ in _RULES}
+    rules = [np.minimum(said[rule] * stretch, d_max_s) for _, rule, stretch in _RULES]
+    shares = [np.full(len(situations), share * d_max_s) for share in _SHARES]
     return np.stack([*rules, *shares], axis=1)
 
 

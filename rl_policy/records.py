@@ -87,9 +87,7 @@ class Batch:
 
     def action_costs(self) -> NDArray[np.float64]:
         """What every action would have cost (columns) in every record (rows)."""
-        renewal = np.array([r.features.renewal_wait_s for r in self.records], dtype=np.float64)
-        recent = np.array([r.features.recent_wait_s for r in self.records], dtype=np.float64)
-        return self.costs(action_waits(renewal, recent, self.cost.d_max_s))
+        return self.costs(action_waits([record.features for record in self.records], self.cost.d_max_s))
 
     def clairvoyant_costs(self) -> NDArray[np.float64]:
         """What someone who knows the future would have paid."""

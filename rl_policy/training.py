@@ -47,17 +47,18 @@ class _Stored(msgspec.Struct, frozen=True):
 class Caution:
     """How much must be seen before the table departs from the renewal rule.
 
+    Records of one topic are alike, so there is less in them than their number says; the gate, which resamples whole
+    topics, is where that is made good.
+
     Args:
         shrinkage: how many records of the coarser cell stand beside those of a cell.
         deviations: by how many standard errors an action must be better than what the cell around does.
         min_weight: below how many records a cell says nothing of its own.
-        correlation: how many records of one cell tell as much as one independent record: those of one topic are alike.
     """
 
     shrinkage: float = 30.0
-    deviations: float = 2.0
-    min_weight: float = 30.0
-    correlation: float = 2.0
+    deviations: float = 1.5
+    min_weight: float = 20.0
 
 
 class TrainingStatistics:
@@ -162,7 +163,7 @@ class TrainingStatistics:
             moments = total[2 + _COUNT :].reshape(_COUNT, _COUNT) / weight
             square = moments.diagonal()
             variance = square + square[action] - 2.0 * moments[action] - (own - own[action]) ** 2
-            independent = weight**2 / squared / caution.correlation
+            independent = weight**2 / squared
             doubt = caution.deviations * np.sqrt(np.maximum(variance, 0.0) / independent)
             gain = mean - mean[action] + doubt
             best = int(np.argmin(gain))

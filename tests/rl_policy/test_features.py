@@ -15,7 +15,7 @@ any_features = st.builds(
     age_s=st.floats(0.0, 1e6),
     gaps=st.integers(0, 64),
     mean_gap_s=positive,
-    recent_gap_s=positive,
+    typical_gap_s=positive,
     last_gap_s=positive,
     variation=st.floats(0.0, 10.0),
     hour=st.none() | st.integers(0, 23),
@@ -52,7 +52,7 @@ def test_what_is_seen_is_what_the_gaps_say() -> None:
     known, now = topic_with([4.0] * 20 + [1.0] * 8)
     seen = features_of(known, now + 0.5, COST, hour=7, presence=Presence.BACK)
     assert seen is not None
-    assert (seen.age_s, seen.gaps, seen.recent_gap_s, seen.last_gap_s) == (0.5, 28, 1.0, 1.0)
+    assert (seen.age_s, seen.gaps, seen.typical_gap_s, seen.last_gap_s) == (0.5, 28, 1.0, 1.0)
     assert seen.mean_gap_s == pytest.approx(88 / 28)
     assert (seen.hour, seen.presence) == (7, Presence.BACK)
     assert seen.renewal_wait_s == renewal_of(known, 0.5, COST)

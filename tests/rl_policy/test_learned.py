@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,10 +32,9 @@ def test_the_finest_known_cell_decides() -> None:
 
 @given(any_features, st.integers(0, len(ACTIONS) - 1))
 def test_one_wait_and_a_column_of_waits_agree(features, action) -> None:
-    renewal, recent = np.array([features.renewal_wait_s]), np.array([features.recent_wait_s])
     wait = action_wait(action, features, COST.d_max_s)
     assert 0.0 <= wait <= COST.d_max_s
-    assert action_waits(renewal, recent, COST.d_max_s)[0, action] == wait
+    assert action_waits([features], COST.d_max_s)[0, action] == wait
 
 
 def test_another_cost_model_is_refused() -> None:

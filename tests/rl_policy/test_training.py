@@ -75,7 +75,7 @@ def test_a_cell_departs_from_the_renewal_rule_only_for_a_better_action() -> None
 
 
 def test_too_few_records_change_nothing() -> None:
-    silent = [DecisionRecord(f"t{i}", "k", 0.0, SEEN, 0.0, "send", 1.0, None, 100.0) for i in range(29)]
+    silent = [DecisionRecord(f"t{i}", "k", 0.0, SEEN, 0.0, "send", 1.0, None, 100.0) for i in range(19)]
     assert trained(silent).fit().cells == {}
 
 
