@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         "reading",
         "seen",
         "session",
+        "slot",
         "transport",
         "will",
         "writable",
@@ -90,6 +91,8 @@ class Connection(asyncio.Protocol):
         self.will: Will | None = None
         self.out: list[bytes] = []
         self.seen = 0
+        self.slot = 0
+        """The tick at which the wheel looks at this connection."""
         self.keep_alive_ticks = 0
         self.acks_waiting = 0
         self.fan_out = 0
@@ -446,6 +449,8 @@ class Connection(asyncio.Protocol):
         self.keep_alive_ticks = ticks_of(connect.keep_alive_s * 1.5)  # [MQTT-3.1.2-24]
         if self.keep_alive_ticks:
             self.engine.wheel.watch(self, self.keep_alive_ticks)
+        else:
+            self.engine.wheel.forget(self)  # 0 turns the mechanism off (3.1.2.10)
         self.send(connack(ConnectCode.ACCEPTED, present))
 
     def refuse(self, code: ConnectCode, reason: str) -> None:
@@ -464,9 +469,7 @@ class Connection(asyncio.Protocol):
         return f"client {self.session.client_id} at {peer}" if self.session is not None else peer
 
     def ticks_left(self, now: int) -> int:
-        """In how many ticks this connection is overdue; -1 if it cannot be."""
-        if self.closed or not self.keep_alive_ticks:
-            return -1
+        """In how many ticks this connection is overdue."""
         return max(0, self.seen + self.keep_alive_ticks - now)
 
     def overdue(self) -> None:
@@ -497,6 +500,7 @@ class Connection(asyncio.Protocol):
         self.parser.pieces.clear()
         engine = self.engine
         engine.dismiss(self)
+        engine.wheel.forget(self)
         transport = self.transport
         if transport is not None:
             if abort:

@@ -11,12 +11,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.engine.codec import PACKET_IDS, PUBREL
+from broker_plugins.engine.message import Message
 
 if TYPE_CHECKING:
     from broker_plugins.engine.connection import Connection
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.feed import Feed
-    from broker_plugins.engine.message import Message
     from broker_plugins.engine.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,10 @@ class Outgoing:
         self.state = WAITING
         self.position = 0
         """Its place in the session's row of deliveries, which the store keeps it by."""
+
+
+def _size(item: bytes | Message) -> int:
+    return len(item) if isinstance(item, bytes) else item.size
 
 
 class Session:
@@ -130,11 +134,13 @@ class Session:
 
     def has_room(self, size: int) -> bool:
         """Whether one more message of a size may wait."""
-        options = self.engine.options
+        engine = self.engine
+        options = engine.options
         return (
-            self.queued < options.max_queued_messages
-            and self.queued_bytes + size <= options.max_queued_bytes
-            and self.engine.queued_bytes + size <= options.max_total_queued_bytes
+            self.queued_bytes + size <= options.max_queued_bytes
+            and engine.queued_bytes + size <= options.max_total_queued_bytes
+            and (len(self.queue) if self.queue else 0) + (len(self.queue0) if self.queue0 else 0)
+            < options.max_queued_messages
         )
 
     # Sending.
@@ -179,18 +185,20 @@ class Session:
 
     def wait_qos0(self, item: bytes | Message) -> bool:
         """Let a QoS 0 message wait for the socket, at the cost of the oldest ones where there is no room."""
-        size = len(item) if isinstance(item, bytes) else item.size
-        if self.queue0 is None:
-            self.queue0 = deque()
+        size = item.size if type(item) is Message else len(item)  # type: ignore[arg-type]  # it is bytes then
+        queue0 = self.queue0
+        if queue0 is None:
+            queue0 = self.queue0 = deque()
         while not self.has_room(size):
-            if not self.queue0:
+            if not queue0:
                 self._dropped_qos0(item)
                 return False
-            oldest = self.queue0.popleft()
-            self._account(-(len(oldest) if isinstance(oldest, bytes) else oldest.size))
+            oldest = queue0.popleft()
+            self._account(-_size(oldest))
             self._dropped_qos0(oldest)
-        self.queue0.append(item)
-        self._account(size)
+        queue0.append(item)
+        self.queued_bytes += size
+        self.engine.queued_bytes += size
         return True
 
     def _dropped_qos0(self, item: bytes | Message) -> None:
@@ -265,7 +273,7 @@ class Session:
                 while queue0 and sent < 65_536:
                     item = queue0.popleft()
                     packet = item if isinstance(item, bytes) else item.packet0()
-                    self._account(-(len(item) if isinstance(item, bytes) else item.size))
+                    self._account(-_size(item))
                     sent += len(packet)
                     self.out.append(packet)
                 self.connection.flush()  # type: ignore[union-attr]  # may set `out` to None
@@ -356,7 +364,7 @@ class Session:
         self.out = None
         if self.queue0:
             for item in self.queue0:
-                self._account(-(len(item) if isinstance(item, bytes) else item.size))
+                self._account(-_size(item))
         self.queue0 = None
 
     def clear(self) -> list[Outgoing]:

@@ -22,11 +22,21 @@ class Wheel:
     def __init__(self) -> None:
         self.now = 0
         """The current tick."""
-        self._slots: dict[int, list[Connection]] = {}
+        self._slots: dict[int, set[Connection]] = {}
 
     def watch(self, connection: Connection, ticks: int) -> None:
-        """Look at a connection in so many ticks."""
-        self._slots.setdefault(self.now + max(1, ticks), []).append(connection)
+        """Look at a connection in so many ticks, and not before."""
+        self.forget(connection)
+        connection.slot = self.now + max(1, ticks)
+        self._slots.setdefault(connection.slot, set()).add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is over, or has another deadline."""
+        slot = self._slots.get(connection.slot)
+        if slot is not None:
+            slot.discard(connection)
+            if not slot:
+                del self._slots[connection.slot]
 
     def turn(self) -> None:
         """One tick has passed."""
@@ -35,10 +45,10 @@ class Wheel:
             left = connection.ticks_left(self.now)
             if left > 0:
                 self.watch(connection, left)
-            elif left == 0:
+            else:
                 connection.overdue()
 
 
 def ticks_of(seconds: float) -> int:
-    """How many whole ticks cover a time."""
-    return int(-(-seconds // TICK_S))
+    """How many ticks from now cover a time, whatever is left of the tick that has begun; 0 for no time at all."""
+    return int(-(-seconds // TICK_S)) + 1 if seconds else 0
