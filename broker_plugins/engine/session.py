@@ -189,23 +189,32 @@ class Session:
         queue0 = self.queue0
         if queue0 is None:
             queue0 = self.queue0 = deque()
-        while not self.has_room(size):
+        engine = self.engine
+        options = engine.options
+        spare = min(options.max_queued_bytes - self.queued_bytes, options.max_total_queued_bytes - engine.queued_bytes)
+        slots = options.max_queued_messages - len(queue0) - (len(self.queue) if self.queue else 0)
+        freed = 0
+        while spare < size or slots < 1:
             if not queue0:
                 self._dropped_qos0(item)
+                self._account(-freed)
                 return False
             oldest = queue0.popleft()
-            self._account(-_size(oldest))
+            gained = _size(oldest)
+            freed += gained
+            spare += gained
+            slots += 1
             self._dropped_qos0(oldest)
         queue0.append(item)
-        self.queued_bytes += size
-        self.engine.queued_bytes += size
+        self._account(size - freed)
         return True
 
     def _dropped_qos0(self, item: bytes | Message) -> None:
         self.dropped += 1
-        self.engine.counters.dropped_qos0 += 1
-        if not isinstance(item, bytes):
-            self.engine.dropped(self, item, "dropped_qos0")
+        engine = self.engine
+        engine.counters.dropped_qos0 += 1
+        if engine.hooks.dropped and not isinstance(item, bytes):
+            engine.dropped(self, item, "dropped_qos0")
 
     def _overflow(self, message: Message) -> None:
         self.dropped += 1
