@@ -26,6 +26,7 @@ Words: TypeAlias = "NDArray[np.uint64]"
 BUCKETS = 128
 ABSENT = BUCKETS  # the bitmap of boxes that do not mention the attribute, for points that lack it
 FIRST_BATCH = 16  # so many words and one for each result are unpacked first; then four times more
+FEW_WORDS = 64  # up to so many words with candidates, those on the tray and those ranked are looked at together
 SHORTEST_REACH = 64
 ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _BIT = [np.uint64(1 << bit) for bit in range(64)]
@@ -149,15 +150,25 @@ class Shelf:
 
     def best(self, point: Sequence[float | None], k: int) -> list[int]:
         """The slots of the k best boxes that contain a point, best first."""
-        rows = [
-            bitmaps[ABSENT if value is None else bisect_right(edges, value)]
-            for bitmaps, edges, value in zip(self.rows, self.edges, point, strict=True)
-        ]
-        values = [-math.inf if value is None else value for value in point]
-        query = np.array(values + [-math.inf if value is None else -value for value in point])
+        rows, lows, highs = [], [], []
+        for bitmaps, edges, value in zip(self.rows, self.edges, point, strict=True):
+            if value is None:
+                rows.append(bitmaps[ABSENT])
+                lows.append(-math.inf)
+                highs.append(-math.inf)
+            else:
+                rows.append(bitmaps[bisect_right(edges, value)])
+                lows.append(value)
+                highs.append(-value)
+        query = np.array(lows + highs)
         # The tray and as much of the ranked places as is likely to be enough, in one go.
         start, end = self.tray_words, min(self.words, self.tray_words + self.reach)
         matches = self._candidates(rows, 0, end)
+        if end == self.words:
+            filled: Ints = (matches != 0).nonzero()[0]
+            if len(filled) <= FEW_WORDS:
+                places = self._inside(_places(matches, filled, 0), query)
+                return self._slots_of(places, k, len(places) > 0 and places[0] < self.start)
         tray, matches = matches[:start], matches[start:]
         ranked = self._first(matches, start, query, k)
         if len(ranked) >= k:
@@ -172,15 +183,28 @@ class Shelf:
             tray &= self.up_to_band[bisect_left(self.bands, self.ranks[ranked[-1]])]
         fresh = self._first(tray, 0, query, self.start)
         if len(fresh):
-            both = np.concatenate((ranked, fresh))
-            ranked = both[np.lexsort((self.orders[both], self.ranks[both]))[:k]]
-        slots: list[int] = self.slots[ranked].tolist()
+            return self._slots_of(np.concatenate((ranked, fresh)), k, True)
+        return self._slots_of(ranked, k, False)
+
+    def _slots_of(self, places: Ints, k: int, shuffled: bool) -> list[int]:
+        """The slots at the k best places, which are in the order of rank unless some are on the tray."""
+        if shuffled:
+            places = places[np.lexsort((self.orders[places], self.ranks[places]))]
+        slots: list[int] = self.slots[places[:k]].tolist()
         return slots
+
+    def _inside(self, places: Ints, query: Floats) -> Ints:
+        """Those of some places whose box contains the point."""
+        # `take` and `reduce` by name: half the time of indexing and `all` for the few rows there are.
+        inside: Ints = places[np.logical_and.reduce(self.bounds.take(places, axis=0) <= query, axis=1)]
+        return inside
 
     def _candidates(self, rows: list[Words], start: int, end: int) -> Words:
         """The bitmap of possible matches between two words."""
-        matches: Words = self.alive[start:end].copy()
-        for row in rows:
+        if not rows:
+            return self.alive[start:end].copy()
+        matches: Words = self.alive[start:end] & rows[0][start:end]
+        for row in rows[1:]:
             np.bitwise_and(matches, row[start:end], matches)
         return matches
 
@@ -190,10 +214,7 @@ class Shelf:
         found: list[Ints] = []
         count, at, batch = 0, 0, FIRST_BATCH + k
         while at < len(filled) and count < k:
-            places = _places(matches, filled[at : at + batch], start)
-            # `take` and `reduce` by name: half the time of indexing and `all` for the few rows there are.
-            inside = np.logical_and.reduce(self.bounds.take(places, axis=0) <= query, axis=1)
-            found.append(places[inside])
+            found.append(self._inside(_places(matches, filled[at : at + batch], start), query))
             count += len(found[-1])
             at, batch = at + batch, batch * 4
         if not found:

@@ -201,7 +201,9 @@ class RankedBoxes(Generic[Id]):
         for name, column in self._columns.items():
             value = point.get(name)
             if value is not None:
-                values[column] = finite(value, name)
+                # Most are floats already, and only they need no closer look.
+                plain = value.__class__ is float and -LARGEST <= value <= LARGEST
+                values[column] = value if plain else finite(value, name)
         ids = self._ids
         return [ids[slot] for slot in self._shelf.best(values, k)]  # type: ignore[misc]  # a slot in use has its id
 
