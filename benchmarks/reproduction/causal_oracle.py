@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNKNOWN = -1
+NEVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class HistoryOracle:
         # What waits where, with the time of its release once that was worked out; a delivery makes it unknown again.
         self._waiting: list[dict[int, int]] = [{} for _ in range(nodes)]
         self._now = [0] * nodes
+        self._due = [NEVER] * nodes  # before this, nothing happens at a node unless something arrives
 
     def send(self, node: int, stamp: int, deadline: int, destinations: list[int]) -> int:
         """Record a message; its number is returned."""
@@ -63,6 +65,7 @@ class HistoryOracle:
         if self._messages[place].deadline < now or self._delivered[node] & bit or place in self._waiting[node]:
             return delivered
         self._waiting[node][place] = UNKNOWN
+        self._due[node] = min(self._due[node], self._released(node, place), self._messages[place].deadline + 1)
         return delivered + self.advance(node, now)
 
     def lose(self, node: int, number: int) -> None:
@@ -71,9 +74,13 @@ class HistoryOracle:
 
     def advance(self, node: int, now: int) -> list[int]:
         """What a node delivers until `now`, acting at the right moments."""
+        if now < self._due[node]:
+            self._now[node] = now
+            return []
         waiting = self._waiting[node]
         out: list[int] = []
         start = self._now[node]
+        self._due[node] = NEVER
         while waiting:
             # The earliest thing to happen: a release, or the end of a waiting message's own lifetime.
             what = min(
@@ -84,6 +91,7 @@ class HistoryOracle:
             )
             when, _, _, release, place = what
             if when > now:
+                self._due[node] = when
                 break
             del waiting[place]
             message = self._messages[place]

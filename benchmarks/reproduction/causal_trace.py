@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
+from benchmarks.reproduction.causal_printed import ALL_MENDS, Mends, PrintedNodes
 from benchmarks.reproduction.causal_rivals import KshemkalyaniSinghal, PrakashRaynalSinghal, RaynalSchiperToueg, Rival
-from broker_plugins.causal import CausalNode, Roster
+from benchmarks.reproduction.causal_storm import Weather
+from broker_plugins.causal import CausalNode, Roster, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,8 +158,6 @@ class DeltaCausal:
 
     def sizes(self, packet: Any) -> tuple[int, int]:
         """The plain size is counted from what the bytes say."""
-        from broker_plugins.causal import decode
-
         slot = 0x7FFF
         control = decode(packet, slot, 0)
         numbers = 1 + control.destinations.bit_count() + 2 * len(control.conditions.get(slot, ()))
@@ -166,13 +166,49 @@ class DeltaCausal:
         return 4 * numbers + 8 * stamps, len(packet)
 
 
+class PrintedDelta:
+    """The paper's own data structures, mended: sets and dictionaries as the rivals have them, no bytes in between."""
+
+    def __init__(self, traffic: Traffic, mends: Mends = ALL_MENDS) -> None:
+        self._lifetime_us = traffic.lifetime_us
+        weather = Weather(nodes=traffic.processes, lifetime_us=traffic.lifetime_us, skew_us=traffic.skew_us)
+        self._nodes = PrintedNodes(weather, mends)
+
+    def send(self, process: int, now: int, destinations: list[int]) -> dict[int, Any]:
+        """Hand on."""
+        return self._nodes.send(process, now, destinations, self._lifetime_us)[1]
+
+    def receive(self, process: int, now: int, packet: Any, number: int) -> list[int]:
+        """Hand on."""
+        return self._nodes.receive(process, now, packet, number)
+
+    def sizes(self, packet: Any) -> tuple[int, int]:
+        """Four bytes for a number, eight for a time; packed, a byte for a process, two for a distance in time."""
+        entries, conditions = packet.information, len(packet.conditions)
+        members = sum(map(len, entries.values()))
+        plain = 4 * (1 + len(packet.destinations) + len(entries) + members + conditions)
+        plain += 8 * (1 + len(entries) + conditions)
+        runs = sum(max(1, len(still)) for still in entries.values())
+        return plain, 14 + len(packet.destinations) + 3 * len(entries) + runs + 3 * conditions
+
+
+OURS = "Δ-causal, shipped"
+PAPER = "Δ-causal, paper mended"
+KEEPING = "Δ-causal, paper mended, expired kept"
+KS = "Kshemkalyani–Singhal"
+PRS = "Prakash–Raynal–Singhal"
+RST = "Raynal–Schiper–Toueg"
+
+
 def algorithms(traffic: Traffic) -> dict[str, Algorithm]:
-    """The four of the paper's figures, by name."""
+    """The four of the paper's figures, the Δ-causal one in three forms, by name."""
     return {
-        "Δ-causal": DeltaCausal(traffic),
-        "Kshemkalyani–Singhal": Timeless(KshemkalyaniSinghal, traffic.processes),
-        "Prakash–Raynal–Singhal": Timeless(PrakashRaynalSinghal, traffic.processes),
-        "Raynal–Schiper–Toueg": Timeless(RaynalSchiperToueg, traffic.processes),
+        OURS: DeltaCausal(traffic),
+        PAPER: PrintedDelta(traffic),
+        KEEPING: PrintedDelta(traffic, replace(ALL_MENDS, drop_expired=False)),
+        KS: Timeless(KshemkalyaniSinghal, traffic.processes),
+        PRS: Timeless(PrakashRaynalSinghal, traffic.processes),
+        RST: Timeless(RaynalSchiperToueg, traffic.processes),
     }
 
 

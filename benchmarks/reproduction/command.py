@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PAPERS = {
     "000": "Q+R tree broker network",
     "001": "accuracy-ranked matching",
+    "002": "Δ-causal order",
     "003": "R-tree overlay",
 }
 
