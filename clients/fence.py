@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     put = actions.add_parser("put", help="publish a fence, or change it", description="Publish a fence, or change it.")
     put.add_argument("name", metavar="NAME", help="what subscribers call it: $geo/fence:NAME/…")
-    put.add_argument("file", type=Path, metavar="FILE", help="a GeoJSON Polygon or MultiPolygon; - is standard input")
+    put.add_argument("file", type=Path, metavar="FILE", help="a GeoJSON Polygon or a Feature of one; - is stdin")
     listing = actions.add_parser("list", help="show all fences", description="Show all fences of the broker.")
     listing.add_argument("--json", action="store_true", help="print one JSON object a fence, with its geometry")
     listing.add_argument(

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from shapely.geometry import shape
+from shapely.geometry import Polygon
 from shapely.validation import explain_validity
 
 from broker_plugins.grammar import WGS84, Fence, Geo, GrammarError, SmartFilter, Space, build_filter
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 FENCE_PREFIX = "locus/fence/"
 """Below it fences are retained, one a topic."""
 
-_KINDS = ("Polygon", "MultiPolygon")
-
 
 @dataclass(frozen=True, slots=True)
 class FenceShape:
     """A fence that has been checked.
 
     Attributes:
-        geometry: Its GeoJSON geometry, a Polygon or a MultiPolygon.
+        geometry: Its GeoJSON geometry, a Polygon.
         vertices: How many corners it has, holes included.
         area_m2: Its area in square metres, holes left out.
     """
@@ -55,7 +53,9 @@ def fence_topic(name: str) -> str:
 
 
 def read_fence(text: bytes, space: Space = WGS84) -> FenceShape:
-    """Check a fence: a GeoJSON Polygon or MultiPolygon, or a Feature of one.
+    """Check a fence: a GeoJSON Polygon, a Feature of one, or a FeatureCollection of one such Feature.
+
+    As the broker does it, an edge that spans more than 180 degrees of longitude is taken the shorter way.
 
     Raises:
         FenceError: If it is none; it says what is wrong and where.
@@ -64,44 +64,50 @@ def read_fence(text: bytes, space: Space = WGS84) -> FenceShape:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FenceError(f"the fence is not JSON: {error}") from error
-    geometry = _geometry(document)
-    polygons = geometry.get("coordinates")
-    if geometry["type"] == "Polygon":
-        polygons = [polygons]
-    if not isinstance(polygons, list) or not polygons:
-        raise FenceError(f"the {geometry['type']} has no coordinates: RFC 7946 has a list of rings of positions")
-    vertices, area_m2 = 0, 0.0
-    for polygon in polygons:
-        rings = _rings(polygon, space)
-        vertices += sum(len(ring) - 1 for ring in rings)
-        outer, *holes = (_ring_area_m2(ring, space) for ring in rings)
-        area_m2 += outer - sum(holes)
-    drawn = shape(geometry)
+    coordinates = _coordinates(document)
+    if not isinstance(coordinates, list) or not coordinates:
+        raise FenceError("the Polygon has no coordinates: RFC 7946 has a list of rings there, the outline first")
+    rings = [_ring(ring, index, space) for index, ring in enumerate(coordinates)]
+    vertices = sum(len(ring) - 1 for ring in rings)
+    if space.geographic:
+        outline = _unrolled(rings[0], rings[0][0][0], "the outline")
+        rings = [outline, *(_unrolled(ring, outline[0][0], "a hole") for ring in rings[1:])]
+    drawn = Polygon(rings[0], rings[1:])
     if not drawn.is_valid:
-        raise FenceError(f"the {geometry['type']} is not valid: {explain_validity(drawn)}; mend its rings")
-    return FenceShape({"type": geometry["type"], "coordinates": geometry["coordinates"]}, vertices, area_m2)
+        raise FenceError(f"the Polygon is not valid: {explain_validity(drawn)}; its edges must not cross")
+    outer, *holes = (_ring_area_m2(ring, space) for ring in rings)
+    if not outer > 0:
+        raise FenceError("the Polygon has no area: give corners that are not on one line")
+    return FenceShape({"type": "Polygon", "coordinates": coordinates}, vertices, outer - sum(holes))
 
 
-def _geometry(document: Any) -> dict[str, Any]:
+def _coordinates(document: Any) -> Any:
     match document:
         case {"type": "Feature", "geometry": dict(geometry)}:
-            return _geometry(geometry)
+            return _coordinates(geometry)
         case {"type": "FeatureCollection", "features": [feature]}:
-            return _geometry(feature)
+            return _coordinates(feature)
         case {"type": "FeatureCollection", "features": list(features)}:
-            raise FenceError(f"the file has {len(features)} features: a fence is one; join them as a MultiPolygon")
-        case {"type": str(kind)} if kind in _KINDS:
-            return dict(document)
+            raise FenceError(f"the file has {len(features)} features, a fence is one: put each under a name of its own")
+        case {"type": "Polygon"}:
+            return document.get("coordinates")
+        case {"type": "MultiPolygon"}:
+            raise FenceError("a MultiPolygon is several fences: put each Polygon under a name of its own")
         case {"type": kind}:
-            raise FenceError(f"a {kind!r} is no fence: give a GeoJSON {' or '.join(_KINDS)}, or a Feature of one")
+            raise FenceError(f"a {kind!r} is no fence: give a GeoJSON Polygon, or a Feature with one")
         case _:
             raise FenceError("the fence is no GeoJSON: an object with a member `type` is")
 
 
-def _rings(polygon: Any, space: Space) -> list[list[tuple[float, float]]]:
-    if not isinstance(polygon, list) or not polygon:
-        raise FenceError("a polygon of the fence has no ring: give at least its outline")
-    return [_ring(ring, index, space) for index, ring in enumerate(polygon)]
+def _unrolled(ring: Sequence[tuple[float, float]], near: float, what: str) -> list[tuple[float, float]]:
+    """The ring with longitudes that go on beyond 180 instead of jumping back, beginning near a longitude."""
+    unrolled = []
+    for lon, lat in ring:
+        near = lon - 360.0 * round((lon - near) / 360.0)
+        unrolled.append((near, lat))
+    if unrolled[0][0] != unrolled[-1][0]:
+        raise FenceError(f"{what} goes around a pole: cut it there with corners at latitude 90 or -90")
+    return unrolled
 
 
 def _ring(ring: Any, index: int, space: Space) -> list[tuple[float, float]]:

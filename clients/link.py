@@ -156,6 +156,8 @@ class Link:
         stopping.start()
         stopping.join(max(1.0, deadline - time.monotonic()))
         self._fail_all(ClosedError(f"the client of {self._broker} has been closed"))
+        # Paho closes the pair of sockets that wakes its thread only when it is deleted; what takes its place is inert.
+        self._paho = self._broker.client()
 
     def hold(self, text: str, smart: SmartFilter, holder: Subscription, timeout_s: float) -> None:
         """Subscribe for a holder; before `connect` it is only noted down."""
