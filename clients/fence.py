@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from clients.errors import FenceError, NoAnswerError
+from clients.errors import FenceError, NoAnswerError, SubscriptionRefusedError
 from clients.fences import FENCE_PREFIX, fence_topic, read_fence
+from clients.messages import encode
 from clients.options import UsageError, add_connection, client_from, guarded, seconds
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker_plugins.grammar import Space
+    from clients.client import LocusClient
     from clients.messages import Message
 
 
@@ -53,8 +55,29 @@ def _put(arguments: argparse.Namespace) -> int:
     fence = read_fence(text, arguments.plane)
     with client_from(arguments) as client:
         client.publish(topic, fence.geometry, qos=1, retain=True)
+        _see_it_kept(client, topic, fence.geometry, arguments.timeout)
     print(f"{arguments.name}: {fence.vertices} vertices, {_area(fence.area_m2)}")
     return 0
+
+
+def _see_it_kept(client: LocusClient, topic: str, geometry: dict[str, Any], timeout_s: float) -> None:
+    """Read the fence back: MQTT 3.1.1 acknowledges a publication also where the broker refuses it."""
+    kept = threading.Event()
+
+    def compare(message: Message) -> None:
+        if message.payload == encode(geometry):
+            kept.set()
+
+    try:
+        client.subscribe(topic, compare)
+    except SubscriptionRefusedError:
+        print(f"locus fence put: published, but {topic} cannot be read back to see that it is kept", file=sys.stderr)
+        return
+    if not kept.wait(timeout_s):
+        raise FenceError(
+            f"the broker did not keep the fence at {topic}: this client may not publish there, "
+            "or the fence exceeds max_fence_points; the broker's log says which"
+        )
 
 
 def _remove(arguments: argparse.Namespace) -> int:

@@ -6,9 +6,12 @@ import contextlib
 import socket
 import struct
 import threading
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tests.mqtt_wire import Closed, Kind, Packet, Silence, Wire, packet, publish, wait_for
+
+if TYPE_CHECKING:
+    import ssl
 
 REFUSED = 0x80
 
@@ -26,7 +29,8 @@ class ScriptedBroker:
     return code of the next CONNECTs, `session_present` to what these say of the session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.refuse: set[str] = set()
         self.silent: set[Kind] = set()
         self.connack = 0
@@ -78,7 +82,14 @@ class ScriptedBroker:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                wire = _Accepted(self._listener.accept()[0])
+                accepted = self._listener.accept()[0]
+                if self._tls is not None:
+                    try:
+                        accepted = self._tls.wrap_socket(accepted, server_side=True)
+                    except OSError:  # the client does not trust us
+                        accepted.close()
+                        continue
+                wire = _Accepted(accepted)
                 self._wires.append(wire)
                 threading.Thread(target=self._serve, args=(wire,), daemon=True).start()
 
