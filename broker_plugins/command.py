@@ -83,13 +83,24 @@ def _runner(plain: bool) -> Callable[[Coroutine[Any, Any, int]], int]:
 
 async def _serve(configuration: dict[str, Any]) -> int:
     from amqtt.broker import Broker
-    from amqtt.errors import AMQTTError, BrokerError, PluginError
+    from amqtt.errors import AMQTTError, BrokerError, PluginError, PluginLoadError
     from dacite import DaciteError
+
+    from broker_plugins.engine import EngineError
 
     loop = asyncio.get_running_loop()
     try:
         broker = Broker(configuration, loop=loop)
-    except (BrokerError, PluginError, AMQTTError, DaciteError, ValueError, OSError) as error:
+    except (
+        BrokerError,
+        PluginError,
+        PluginLoadError,
+        AMQTTError,
+        DaciteError,
+        EngineError,
+        ValueError,
+        OSError,
+    ) as error:
         return _fail(f"the configuration is wrong: {_causes(error)}")
     logging.getLogger("amqtt.broker").setLevel(logging.CRITICAL)  # its traceback adds nothing to the sentence below
     try:

@@ -635,7 +635,7 @@ class Engine:
             return
         message.keep_place()
         self.retained.put(message)
-        if store is not None:
+        if store is not None and not message.volatile:
             properties = msgspec.json.encode(message.properties) if message.properties else None
             store.put("retained", (message.topic,), (message.payload, message.qos, properties))
 

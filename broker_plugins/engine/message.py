@@ -20,6 +20,7 @@ class Message:
         qos: the QoS it was published with.
         retain: whether it was published to be retained.
         sender: the session that published it; None for the broker itself.
+        volatile: whether its retained copy is of no use after a restart, and so is not written to disk.
     """
 
     __slots__ = (
@@ -34,17 +35,25 @@ class Message:
         "stored_id",
         "stored_refs",
         "topic",
+        "volatile",
         "whole",
     )
 
     def __init__(
-        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, sender: Session | None = None
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        sender: Session | None = None,
+        volatile: bool = False,
     ) -> None:
         self.topic = topic
         self.payload = payload
         self.qos = qos
         self.retain = retain
         self.sender = sender
+        self.volatile = volatile
         self.sequence = 0
         """The engine's count of messages when it took this one: larger is newer."""
         self.clauses: Clauses | None = None
