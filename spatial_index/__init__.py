@@ -13,20 +13,26 @@ from spatial_index.errors import (
     SpatialIndexError,
     UnknownId,
 )
+from spatial_index.index_stats import IndexBlock, IndexStats
 from spatial_index.interval import Interval
 from spatial_index.interval_skip_list import IntervalSkipList
+from spatial_index.matches import Matches
 from spatial_index.observations import Observations
 from spatial_index.overlay_election import Election
 from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
+from spatial_index.qr_index import QRIndex
 from spatial_index.ranked_boxes import RankedBoxes
 from spatial_index.ranked_intervals import RankedIntervals
 from spatial_index.region_blocks import Block, Limits
 from spatial_index.region_changes import adapt_tree, build_tree, with_owners, with_regions
 from spatial_index.region_moves import Transfer, TreeDiff, apply_diff, assign, diff_trees
 from spatial_index.region_tree import RegionTree
+from spatial_index.shapes import Circle, Point, Polygon
 from spatial_index.slow_regions import SlowRegion, SlowRegions, SlowRegionSettings, slow_regions
+from spatial_index.spaces import WGS84, Box, Plane, Sphere
 
 __all__ = [
+    "WGS84",
     "BadAttribute",
     "BadBox",
     "BadCoordinate",
@@ -36,15 +42,24 @@ __all__ = [
     "BadShape",
     "BadTree",
     "Block",
+    "Box",
+    "Circle",
     "Delivery",
     "DuplicateId",
     "Election",
+    "IndexBlock",
+    "IndexStats",
     "Interval",
     "IntervalSkipList",
     "Limits",
+    "Matches",
     "Observations",
     "OverlayBox",
     "OverlayTree",
+    "Plane",
+    "Point",
+    "Polygon",
+    "QRIndex",
     "RankedBoxes",
     "RankedIntervals",
     "RegionTree",
@@ -52,6 +67,7 @@ __all__ = [
     "SlowRegionSettings",
     "SlowRegions",
     "SpatialIndexError",
+    "Sphere",
     "Transfer",
     "TreeDiff",
     "UnknownId",
