@@ -189,10 +189,11 @@ class CausalNode:
     def _refusal(self, control: Control, now: int) -> DropReason | None:
         if not self.roster.knows_slot(control.sender):
             return DropReason.STRANGER
-        if control.stamp <= self.state.delivered.get(control.sender, 0) or control.identifier in self._room:
-            return DropReason.DUPLICATE
         if control.deadline < now:
             return DropReason.LATE
+        # What one sender sends here is delivered in its order, so nothing in time and undelivered can be older.
+        if control.stamp <= self.state.delivered.get(control.sender, 0) or control.identifier in self._room:
+            return DropReason.DUPLICATE
         if control.stamp > now + self._ahead_us:
             return DropReason.AHEAD
         return None

@@ -72,6 +72,14 @@ def test_doubles_are_dropped_delivered_or_waiting():
     assert nodes["b"].statistics.dropped[DropReason.DUPLICATE] == 2
 
 
+def test_what_comes_late_behind_a_later_one_is_late_not_double():
+    nodes = group()
+    first = nodes["a"].send(1_000_000, ["b"])
+    second = nodes["a"].send(1_200_000, ["b"])
+    nodes["b"].receive(1_250_001, second.control["b"])
+    assert reasons(nodes["b"].receive(1_250_002, first.control["b"])) == [DropReason.LATE]
+
+
 def test_a_stamp_from_a_hopeless_clock_is_dropped():
     nodes = group(skew_us=5_000)
     future = nodes["a"].send(1_000_000 + LIFE + 10_001, ["b"])
