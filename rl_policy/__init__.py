@@ -9,7 +9,7 @@ from rl_policy.cost import CostModel, CostModelError
 from rl_policy.debts import Debt, DebtBook, Promise
 from rl_policy.features import Features, Presence, features_of
 from rl_policy.gaps import GapStatistics, GapTable, TimeWentBackError
-from rl_policy.gate import Gate, Verdict
+from rl_policy.gate import Gate, Verdict, is_held_out
 from rl_policy.learned import ACTIONS, LearnedPolicy, WrongCostModelError
 from rl_policy.mdp import PaperModel, always_send, average_reward, discounted_reward, greedy, value_iteration
 from rl_policy.policies import Choice, DuePolicy, Policy, RateThresholdPolicy, RenewalPolicy, SendPolicy
@@ -89,6 +89,7 @@ __all__ = [
     "encode_policy",
     "features_of",
     "greedy",
+    "is_held_out",
     "make_traces",
     "outcome_of",
     "outcome_of_waits",

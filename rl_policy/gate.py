@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from rl_policy.records import Batch
 
 OVERALL = "overall"
+
+
+def is_held_out(topic: str, one_in: int = 4) -> bool:
+    """Whether a topic is kept for the gate instead of being learned from.
+
+    It depends on the name alone, so that a topic stays on its side over days, partitions and processes.
+    """
+    if one_in < 2:
+        raise ValueError(f"one in {one_in} topics held out leaves none to learn from; give 2 or more")
+    return int.from_bytes(blake2b(topic.encode(), digest_size=8).digest(), "big") % one_in == 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from rl_policy import ACTIONS, Batch, CostModel, DecisionRecord, Gate, LearnedPolicy
+from rl_policy import ACTIONS, Batch, CostModel, DecisionRecord, Gate, LearnedPolicy, is_held_out
 from rl_policy.features import cells_of
 from rl_policy.gate import OVERALL
 
 from .test_policies import SEEN
 
 COST = CostModel(0.2, 10.0)
+HELD_OUT = [7, 11]  # of t/0 to t/11, one in three
 SENDER = LearnedPolicy({cells_of(SEEN, COST.kappa)[-1]: ACTIONS.index("send")}, COST)
 
 
@@ -56,3 +57,12 @@ def test_a_class_of_few_topics_lets_nothing_new_pass() -> None:
 
 def test_without_records_nothing_passes() -> None:
     assert not Gate().judge(LearnedPolicy({}, COST), Batch([], COST)).passed
+
+
+def test_a_share_of_the_topics_is_held_out_and_always_the_same() -> None:
+    kept = [is_held_out(f"fleet/{number}/position") for number in range(4000)]
+    assert 850 < sum(kept) < 1150
+    # A change of the hash would let a policy be judged by topics it was learned from.
+    assert [number for number in range(12) if is_held_out(f"t/{number}", 3)] == HELD_OUT
+    with pytest.raises(ValueError, match="2 or more"):
+        is_held_out("t", 1)
