@@ -103,7 +103,7 @@ class RoomAgainstAList(RuleBasedStateMachine):
             for one in released:
                 assert max(one.pending.values()) + 1 == when <= one.deadline
             for one in outlived:
-                assert one.deadline + 1 == when <= max(one.pending.values())
+                assert one.deadline + 1 == when <= max(one.pending.values()) + 1
             for one in [*released, *outlived]:
                 del self.model[one.identifier]
 
