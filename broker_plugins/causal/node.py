@@ -34,13 +34,13 @@ class Delivery:
     """A message in order and in time.
 
     Args:
-        sender: the slot of the sender.
+        sender: the name of the sender.
         stamp: the sender's stamp.
         payload: whatever came with it.
         waited_us: how long it waited for others after its arrival.
     """
 
-    sender: int
+    sender: str
     stamp: int
     payload: Any
     waited_us: int
@@ -50,7 +50,7 @@ class Delivery:
 class Drop:
     """A message that will not be delivered here, and why."""
 
-    sender: int
+    sender: str
     stamp: int
     payload: Any
     reason: DropReason
@@ -228,8 +228,8 @@ class CausalNode:
         if waited:
             statistics.waited += 1
             statistics.waited_us += waited
-        outcome.deliveries.append(Delivery(control.sender, control.stamp, payload, waited))
+        outcome.deliveries.append(Delivery(self.roster.label(control.sender), control.stamp, payload, waited))
 
     def _drop(self, control: Control, payload: Any, reason: DropReason, outcome: Outcome) -> None:
         self.statistics.dropped[reason] += 1
-        outcome.drops.append(Drop(control.sender, control.stamp, payload, reason))
+        outcome.drops.append(Drop(self.roster.label(control.sender), control.stamp, payload, reason))

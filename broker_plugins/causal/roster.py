@@ -26,12 +26,13 @@ class Roster:
         quarantine_us: how long a slot stays empty after its node has left; at least the lifetime plus the skew margin.
     """
 
-    __slots__ = ("_left", "_names", "_quarantine_us", "_slots")
+    __slots__ = ("_former", "_left", "_names", "_quarantine_us", "_slots")
 
     def __init__(self, names: Iterable[str] = (), quarantine_us: int = 60_000_000) -> None:
         self._names: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._left: dict[int, int] = {}
+        self._former: dict[int, str] = {}
         self._quarantine_us = quarantine_us
         for slot, name in enumerate(names):
             self.join(name, slot)
@@ -56,6 +57,7 @@ class Roster:
         self._names[slot] = name
         self._slots[name] = slot
         self._left.pop(slot, None)
+        self._former.pop(slot, None)
 
     def leave(self, name: str, now: int) -> int:
         """Take a node off the roster; its slot is returned and rests for the quarantine."""
@@ -63,6 +65,7 @@ class Roster:
         del self._slots[name]
         del self._names[slot]
         self._left[slot] = now
+        self._former[slot] = name
         return slot
 
     def free_slot(self, now: int) -> int:
@@ -86,6 +89,10 @@ class Roster:
             return self._names[slot]
         except KeyError:
             raise RosterError(f"no member sits in slot {slot}; is the roster of this node up to date?") from None
+
+    def label(self, slot: int) -> str:
+        """The member in a slot, or who sat there last, or the slot's number: a name to show, whatever happened."""
+        return self._names.get(slot) or self._former.get(slot) or f"#{slot}"
 
     def knows_slot(self, slot: int) -> bool:
         """Whether a member sits in this slot."""

@@ -36,6 +36,7 @@ def test_an_answer_waits_for_what_it_answers():
     assert nodes["c"].next_wakeup() == 1_000_000 + LIFE + 1
     outcome = nodes["c"].receive(1_090_000, question.control["c"], "question")
     assert payloads(outcome) == ["question", "answer"]
+    assert [delivery.sender for delivery in outcome.deliveries] == ["a", "b"]
     assert [delivery.waited_us for delivery in outcome.deliveries] == [0, 70_000]
     assert nodes["c"].next_wakeup() is None
     assert nodes["c"].statistics.waited == 1
@@ -90,7 +91,8 @@ def test_a_stranger_is_dropped():
     nodes = group()
     message = nodes["a"].send(1_000_000, ["b"])
     nodes["b"].member_left("a", 1_000_100)
-    assert reasons(nodes["b"].receive(1_000_200, message.control["b"])) == [DropReason.STRANGER]
+    outcome = nodes["b"].receive(1_000_200, message.control["b"])
+    assert [(drop.sender, drop.reason) for drop in outcome.drops] == [("a", DropReason.STRANGER)]
 
 
 def test_a_short_lifetime_ends_while_waiting():

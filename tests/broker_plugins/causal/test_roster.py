@@ -20,8 +20,11 @@ def test_a_slot_rests_after_its_node_has_left():
     assert roster.leave("a", now=5000) == 0
     assert "a" not in roster
     assert roster.names(0b11) == ["b"]
+    assert [roster.label(slot) for slot in range(3)] == ["a", "b", "#2"]
     assert roster.free_slot(now=6000) == 2
     assert roster.free_slot(now=6001) == 0
+    roster.join("c", 0)
+    assert roster.label(0) == "c"
 
 
 def test_mistakes_are_named():
