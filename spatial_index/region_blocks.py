@@ -112,14 +112,18 @@ def quarters(box: Box) -> list[Box]:
     ]
 
 
-def halves(space: Space, box: Box, xs: Floats, ys: Floats) -> list[Box]:
-    """Cut the longer side where half of the places are on each side, or in the middle when that is on the border."""
+FILL = 0.8
+"""How full the parts of a slow region are made, so that they do not split again at the first newcomer."""
+
+
+def halves(space: Space, box: Box, xs: Floats, ys: Floats, share: float = 0.5) -> list[Box]:
+    """Cut the longer side so that a share of the places is before the cut, or in the middle if there are no places."""
     stretch = math.cos(math.radians((box.south + box.north) / 2)) if isinstance(space, Sphere) else 1.0
     if (box.east - box.west) * stretch >= box.north - box.south:
-        cut = float(np.median(xs)) if len(xs) else box.west
+        cut = float(np.quantile(xs, share)) if len(xs) else box.west
         cut = cut if box.west < cut < box.east else (box.west + box.east) / 2
         return [box._replace(east=cut), box._replace(west=cut)]
-    cut = float(np.median(ys)) if len(ys) else box.south
+    cut = float(np.quantile(ys, share)) if len(ys) else box.south
     cut = cut if box.south < cut < box.north else (box.south + box.north) / 2
     return [box._replace(north=cut), box._replace(south=cut)]
 
@@ -131,9 +135,17 @@ def can_be_cut(block: Block, limits: Limits) -> bool:
     return wide and depth_of(block.id) < limits.max_depth
 
 
-def split(space: Space, block: Block, xs: Floats, ys: Floats) -> list[tuple[Block, Floats, Floats]]:
-    """The parts of a block with the sampled places in each; the load follows the places, or is shared equally."""
-    boxes = halves(space, block.box, xs, ys) if block.slow else quarters(block.box)
+def split(space: Space, block: Block, limits: Limits, xs: Floats, ys: Floats) -> list[tuple[Block, Floats, Floats]]:
+    """The parts of a block with the sampled places in each; the load follows the places, or is shared equally.
+
+    A slow region is cut so that in the end there are no more parts than it takes: one that needs five parts is cut two
+    to three, where halves of halves would come to eight.
+    """
+    if block.slow:
+        needed = max(2, math.ceil(block.load / (FILL * limits.capacity)))
+        boxes = halves(space, block.box, xs, ys, (needed // 2) / needed)
+    else:
+        boxes = quarters(block.box)
     parts = []
     for name, box in zip(children_of(block.id), boxes, strict=True):
         inside = holds_many(space, box, xs, ys)

@@ -53,7 +53,7 @@ def adapt_tree(tree: RegionTree, loads: Mapping[str, float], sample: Places | No
         tree: the version to start from.
         loads: what blocks weigh now; a block not mentioned weighs what it last did.
         sample: places where the load is. With it a heavy block is cut until each part is within the capacity, slow
-            regions where the places are halved. Without it a block is cut once, in the middle.
+            regions where the places tell. Without it a block is cut once, in the middle.
 
     Raises:
         UnknownId: a load is for a block that the tree does not have.
@@ -135,12 +135,12 @@ def _cut(tree: RegionTree, block: Block, xs: Floats, ys: Floats) -> list[Block]:
     if block.load <= tree.limits.capacity or not can_be_cut(block, tree.limits):
         return [block]
     done: list[Block] = []
-    pending = split(tree.space, block, xs, ys)
+    pending = split(tree.space, block, tree.limits, xs, ys)
     while pending:
         part, px, py = pending.pop()
         # Without places there is no telling where in the part its load is: it shows at the next weighing.
         if part.load > tree.limits.capacity and len(px) and can_be_cut(part, tree.limits):
-            pending.extend(split(tree.space, part, px, py))
+            pending.extend(split(tree.space, part, tree.limits, px, py))
         else:
             done.append(part)
     return done
