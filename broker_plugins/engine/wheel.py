@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_plugins.engine.connection import Connection
+    from broker_plugins.engine.link import Link
 
 TICK_S: Final = 0.5
 
@@ -22,15 +22,15 @@ class Wheel:
     def __init__(self) -> None:
         self.now = 0
         """The current tick."""
-        self._slots: dict[int, set[Connection]] = {}
+        self._slots: dict[int, set[Link]] = {}
 
-    def watch(self, connection: Connection, ticks: int) -> None:
+    def watch(self, connection: Link, ticks: int) -> None:
         """Look at a connection in so many ticks, and not before."""
         self.forget(connection)
         connection.slot = self.now + max(1, ticks)
         self._slots.setdefault(connection.slot, set()).add(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Link) -> None:
         """A connection is over, or has another deadline."""
         slot = self._slots.get(connection.slot)
         if slot is not None:
