@@ -327,10 +327,18 @@ class LocusClient:
         if not self._position_lock.acquire(timeout=timeout):
             raise PositionError("another position is still being told: update positions one after the other")
         try:
-            if not has_moved(self.space, self._position, position, least_distance_m):
+            before = self._position
+            if not has_moved(self.space, before, position, least_distance_m):
                 return False
-            self._link.publish(POSITION_TOPIC, _written(position), qos=0, retain=False, wait=True, timeout_s=timeout)
+            # Set before it is sent, so that a connection made again meanwhile begins with it.
             self._position = position
+            try:
+                self._link.publish(
+                    POSITION_TOPIC, _written(position), qos=0, retain=False, wait=True, timeout_s=timeout
+                )
+            except BaseException:
+                self._position = before
+                raise
             return True
         finally:
             self._position_lock.release()

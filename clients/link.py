@@ -353,7 +353,10 @@ class Link:
         except UnicodeDecodeError:  # no broker may send this [MQTT-1.5.3-1]; the connection is not lost for it
             logger.warning("ignored a message whose topic is not UTF-8")
             return
-        self._receive(message)
+        try:
+            self._receive(message)
+        except Exception:  # paho would end its thread, and with it the connection
+            logger.exception("could not pass on a message to %r", message.topic)
 
     def _on_subscribe(self, _paho: mqtt.Client, _data: Any, packet_id: int, reasons: list[Any], _more: Any) -> None:
         refused: list[tuple[Held, list[Future[int]], SubscriptionRefusedError]] = []

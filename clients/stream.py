@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Self
 
 from clients.inbox import Inbox
@@ -29,6 +30,7 @@ class MessageStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._closed = False
+        self._beginning = threading.Lock()
 
     @property
     def dropped(self) -> int:
@@ -47,11 +49,11 @@ class MessageStream:
             raise RuntimeError("the stream has been closed: make another with client.messages(…)")
         if self._subscription is None:
             self._loop = asyncio.get_running_loop()
-            subscription = await asyncio.to_thread(self._subscribe, self._arrived)
-            self._subscription = subscription
-            subscription.when_ended(self._wake)
-            if self._closed:  # by a cancelled task, while the broker was being asked
-                await asyncio.to_thread(subscription.cancel)
+            try:
+                await asyncio.to_thread(self._begin)
+            except asyncio.CancelledError:
+                self._abandon()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,6 +61,24 @@ class MessageStream:
 
     def __aiter__(self) -> AsyncGenerator[Message]:
         return self._messages()
+
+    def _begin(self) -> None:
+        """Subscribe; in a thread, which goes on when the task that waits for it is cancelled."""
+        subscription = self._subscribe(self._arrived)
+        with self._beginning:
+            abandoned = self._closed
+            self._subscription = subscription
+        subscription.when_ended(self._wake)
+        if abandoned:
+            subscription.cancel()
+
+    def _abandon(self) -> None:
+        """Cancel without waiting, now or as soon as the broker has granted what it is being asked for."""
+        with self._beginning:
+            self._closed = True
+            subscription = self._subscription
+        if subscription is not None:
+            threading.Thread(target=subscription.cancel, name="locus-abandoning", daemon=True).start()
 
     async def aclose(self) -> None:
         """Cancel the subscription and end the iteration."""

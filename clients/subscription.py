@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from broker_plugins.grammar import Area, Detect, Geo, SmartFilter, build_filter
+from clients.errors import NoAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker_plugins.grammar import Limits, Space
     from clients.messages import Message
@@ -56,6 +59,7 @@ class Subscription:
         self.error: Exception | None = None
         self._active = True
         self._cancelled = False
+        self._changes = threading.Lock()
         self._keeper = keeper
         self._deliver = deliver
         self._on_end: Callable[[], None] | None = None
@@ -91,7 +95,9 @@ class Subscription:
         before = Detect.INSIDE if self.smart.geo is None else self.smart.geo.detect
         smart = replace(self.smart, geo=Geo(area, detect or before))
         text = build_filter(smart, self._keeper.space, self._keeper.limits)
-        self._keeper.move_subscription(self, text, smart, self._keeper.deadline_s(timeout_s))
+        timeout = self._keeper.deadline_s(timeout_s)
+        with self._changing(timeout):
+            self._keeper.move_subscription(self, text, smart, timeout)
 
     def cancel(self, *, timeout_s: float | None = None) -> None:
         """Want no more messages. Without a connection this takes effect at once, and at the broker when it is back.
@@ -100,7 +106,19 @@ class Subscription:
             NoAnswerError: If the broker does not answer in time; messages no longer come all the same.
         """
         self._cancelled = True
-        self._keeper.cancel_subscription(self, self._keeper.deadline_s(timeout_s))
+        timeout = self._keeper.deadline_s(timeout_s)
+        with self._changing(timeout):
+            self._keeper.cancel_subscription(self, timeout)
+
+    @contextlib.contextmanager
+    def _changing(self, timeout_s: float) -> Iterator[None]:
+        """One change at a time: a subscription cancelled while it moves must not be left behind where it moved to."""
+        if not self._changes.acquire(timeout=timeout_s):
+            raise NoAnswerError(f"the subscription {self.filter!r} is still being moved or cancelled: wait for that")
+        try:
+            yield
+        finally:
+            self._changes.release()
 
     def deliver(self, message: Message) -> None:
         """Pass a message on to who takes it, unless the subscription has ended."""

@@ -72,6 +72,12 @@ class ScriptedBroker:
         """Publish to the newest connection."""
         self._wires[-1].send(publish(topic, payload, retain=retain))
 
+    def answer_last(self, kind: Kind) -> None:
+        """Give the answer that was held back."""
+        answer = self._answer(self.all(kind)[-1])
+        assert answer is not None
+        self._wires[-1].send(answer)
+
     def cut(self) -> None:
         """End all connections as a lost network would."""
         for wire in self._wires:

@@ -188,6 +188,35 @@ def test_a_subscription_that_may_not_move_stays(scripted, client):
         subscription.move(Cell("wydm7"))
 
 
+def test_a_subscription_cancelled_while_it_moves_is_left_for_good(scripted, client):
+    subscription = client.subscribe("cars", ignore, area=Cell("wydm9"))
+    scripted.silent = {Kind.SUBSCRIBE}
+    moving = threading.Thread(target=lambda: subscription.move(Cell("wydm8")))
+    moving.start()
+    scripted.wait_for(Kind.SUBSCRIBE, 2)
+    cancelling = threading.Thread(target=subscription.cancel)
+    cancelling.start()
+    scripted.answer_last(Kind.SUBSCRIBE)
+    moving.join(10)
+    cancelling.join(10)
+    assert sorted(scripted.unsubscribed) == ["$geo/cell:wydm8/cars", "$geo/cell:wydm9/cars"]
+
+
+def test_a_function_for_places_that_fails_costs_one_message(scripted, caplog):
+    def fail(message: Message) -> Position:
+        raise RuntimeError("lost the map")
+
+    got = []
+    with LocusClient(port=scripted.port, place_of=fail) as client:
+        client.subscribe("a", ignore, area=Near(5))
+        client.subscribe("a", ignore, area=Near(6))
+        client.subscribe("b", got.append)
+        scripted.send("a")
+        scripted.send("b")
+        wait_for(lambda: bool(got), "the other message")
+    assert "lost the map" in caplog.text
+
+
 def test_positions_are_told_when_they_are_news(scripted, client):
     assert client.update_position(126.97, 37.56, least_distance_m=50)
     assert not client.update_position(126.97, 37.5601, least_distance_m=50)  # 11 m

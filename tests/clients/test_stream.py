@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+from unittest.mock import Mock
 
 import pytest
 
-from clients import Interval, LocusClient, Near, SubscriptionRefusedError
+from clients import Interval, LocusClient, MessageStream, Near, Subscription, SubscriptionRefusedError
 from tests.brokers import locus
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.mqtt_wire import Kind
+from tests.mqtt_wire import Kind, wait_for
 
 SECONDS = 10
 
@@ -174,3 +177,28 @@ async def test_several_streams_of_a_real_broker():
                     await asyncio.to_thread(client.publish, topic, str(number), qos=1, wait=False)
             expected = [str(number) for number in range(50)]
             assert await asyncio.gather(*tasks) == [expected, expected, expected]
+
+
+@pytest.mark.parametrize("granted_first", [False, True])
+async def test_a_task_cancelled_while_it_subscribes_leaves_nothing_behind(granted_first):
+    asked, answer = threading.Event(), threading.Event()
+    subscription = Mock(spec=Subscription, active=True)
+
+    def subscribe(deliver) -> Subscription:
+        asked.set()
+        answer.wait(SECONDS)
+        return subscription
+
+    stream = MessageStream(subscribe, 10)
+    task = asyncio.create_task(stream.__aenter__())
+    await until(asked.is_set)
+    if granted_first:
+        answer.set()
+        await asyncio.to_thread(wait_for, lambda: stream._subscription is not None, "the subscription")
+    if not task.done():
+        task.cancel()
+    answer.set()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+        await stream.aclose()
+    await until(lambda: subscription.cancel.called)
