@@ -36,7 +36,7 @@ def records_of(trace: Trace, cost: CostModel) -> list[DecisionRecord]:
             gaps.published(time)
         position = after
         hour = int((now + trace.starts_at_s) / 3600.0) % 24
-        features = features_of(gaps, now, cost, hour=hour, presence=_presence(away, gaps.last_publish_s, now))
+        features = features_of(gaps, now, cost, hour=hour, presence=presence_at(away, gaps.last_publish_s, now))
         if features is None:
             continue
         residual = float(publishes[after]) - now if after < len(publishes) else None
@@ -49,7 +49,8 @@ def records_of(trace: Trace, cost: CostModel) -> list[DecisionRecord]:
     return records
 
 
-def _presence(away_s: NDArray[np.float64] | None, published_s: float | None, now_s: float) -> Presence:
+def presence_at(away_s: NDArray[np.float64] | None, published_s: float | None, now_s: float) -> Presence:
+    """What the broker knew of a publisher at `now_s` that had last published at `published_s`."""
     if away_s is None or published_s is None:
         return Presence.UNKNOWN
     spell = int(np.searchsorted(away_s[:, 0], now_s, side="right")) - 1
