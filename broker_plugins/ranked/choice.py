@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from broker_plugins.engine.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from broker_plugins.engine.engine import Engine
-    from broker_plugins.engine.hooks import Selection
     from broker_plugins.engine.message import Message
     from broker_plugins.engine.session import Session
-    from broker_plugins.engine.subscription import Subscription
+    from broker_plugins.ranked.shelves import Holder
 
-
-class Candidate(NamedTuple):
-    """A subscription that matches, or the matching members of a shared one."""
-
-    accuracy: float
-    order: int
-    subscriptions: Sequence[Subscription]
-
-    def rank(self) -> tuple[float, int]:
-        """What orders candidates: accuracy, then age."""
-        return self.accuracy, self.order
+    Ranked = tuple[float, int, Subscription | Holder]
+    """Who matches, with accuracy and age."""
 
 
 class Choice:
@@ -42,45 +34,49 @@ class Choice:
         self._engine = engine
         self._message = message
         self._most = most
-        self.chosen: list[Candidate] = []
+        self.chosen: list[tuple[float, Subscription]] = []
+        """Accuracy, and by which subscription each was chosen, best first; a shared group is one of them."""
         self.sessions: dict[Session, int] = {}
-        """The chosen with the QoS granted."""
+        """The chosen sessions with the QoS granted."""
         self.teams: dict[tuple[str, str], list[Subscription]] = {}
         """The members of chosen groups that can get the message."""
         self.passed_over = 0
 
-    @property
-    def full(self) -> bool:
-        """Whether there are enough."""
-        return self._most is not None and len(self.chosen) >= self._most
+    def fill(self, ranked: Iterable[Ranked]) -> None:
+        """Choose from those who match, best first, until there are enough."""
+        sessions, chosen, most = self.sessions, self.chosen, self._most
+        unguarded = self._engine.guard is None
+        for accuracy, _, who in ranked:
+            subscription = who if isinstance(who, Subscription) else who.subscription
+            if subscription.share is not None:
+                self._consider_team(accuracy, [who] if isinstance(who, Subscription) else who.subscriptions)
+            else:
+                session = subscription.session
+                granted = sessions.get(session)
+                if granted is not None:
+                    if subscription.qos > granted:
+                        sessions[session] = subscription.qos  # [MQTT-3.3.5-1]
+                    continue
+                if (session.out is not None and unguarded) or self._can_get(subscription):
+                    sessions[session] = subscription.qos
+                    chosen.append((accuracy, subscription))
+                else:
+                    self.passed_over += 1
+            if most is not None and len(chosen) >= most:
+                return
 
-    def consider(self, candidate: Candidate) -> None:
-        """Take the next best, if it can get the message and is not among the chosen yet."""
-        first = candidate.subscriptions[0]
-        if first.share is not None:
-            self._consider_team((first.share, first.text), candidate)
+    def _consider_team(self, accuracy: float, members: list[Subscription]) -> None:
+        able = [member for member in members if self._can_get(member)]
+        if not able:
+            self.passed_over += 1
             return
-        session = first.session
-        granted = self.sessions.get(session)
-        if granted is not None:
-            if first.qos > granted:
-                self.sessions[session] = first.qos  # [MQTT-3.3.5-1]
-        elif self._can_get(first):
-            self.sessions[session] = first.qos
-            self.chosen.append(candidate)
-        else:
-            self.passed_over += 1
-
-    def _consider_team(self, key: tuple[str, str], candidate: Candidate) -> None:
-        able = [member for member in candidate.subscriptions if self._can_get(member)]
+        key = (str(able[0].share), able[0].text)
         team = self.teams.get(key)
-        if team is not None:
-            team.extend(able)
-        elif able:
+        if team is None:
             self.teams[key] = able
-            self.chosen.append(candidate)
+            self.chosen.append((accuracy, able[0]))
         else:
-            self.passed_over += 1
+            team.extend(able)
 
     def _can_get(self, subscription: Subscription) -> bool:
         """Whether a message would reach a subscriber or wait for it, and whether it may have it at all."""
@@ -96,8 +92,3 @@ class Choice:
         if isinstance(allowed, Coroutine):
             allowed.close()
         return True
-
-    def apply(self, selection: Selection) -> None:
-        """Let the chosen be the receivers, best first."""
-        selection.receivers = self.sessions
-        selection.groups = self.teams

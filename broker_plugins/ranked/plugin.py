@@ -12,13 +12,13 @@ from broker_plugins.engine.topics import is_exact, matches
 from broker_plugins.engine.tree import FilterTree
 from broker_plugins.places import payloads_of
 from broker_plugins.ranked.accuracy import TopicRule, rule_for
-from broker_plugins.ranked.choice import Candidate, Choice
+from broker_plugins.ranked.choice import Choice
 from broker_plugins.ranked.conditions import box_of, point_of
 from broker_plugins.ranked.options import RankedCounters, RankedOptions
 from broker_plugins.ranked.shelves import Holder, Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from amqtt.broker import BrokerContext
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker_plugins.engine.hooks import Selection
     from broker_plugins.engine.session import Session
     from broker_plugins.engine.subscription import Subscription
+    from broker_plugins.ranked.choice import Ranked
 
 
 ALL_AT_ONCE: Final = 1_000
@@ -171,16 +172,13 @@ class RankedPlugin(Plugin):
                     selection.add_all([each for holder in found for each in holder.subscriptions])
             return
         choice = Choice(self._engine, message, top)
-        for candidate in self._ranked(message, selection, plan, point, top or ALL_AT_ONCE):
-            if choice.full:
-                break
-            choice.consider(candidate)
+        choice.fill(self._ranked(message, selection, plan, point, top or ALL_AT_ONCE))
         self.counters.passed_over += choice.passed_over
         if top is not None:
             self.counters.cut += 1
         if message.qos:
             self._raise_qos(message, selection, point, choice)
-        choice.apply(selection)
+        selection.receivers, selection.groups = choice.sessions, choice.teams
         if reply is not None and message.sender is not None:
             self._send_receipt(message, message.sender, reply, choice)
 
@@ -195,27 +193,16 @@ class RankedPlugin(Plugin):
 
     def _ranked(
         self, message: Message, selection: Selection, plan: Plan, point: Mapping[str, float], most: int
-    ) -> Iterator[Candidate]:
+    ) -> Iterable[Ranked]:
         """Everybody who would get a message, best first, ties by age."""
         rule = plan.rule
         others = self._engine.routes.tree.match(message.topic)
         for added in selection.added:
             others.extend(added)
-        beside = sorted(
-            (Candidate(self._accuracy(rule, each), each.order, (each,)) for each in others), key=Candidate.rank
-        )
-        if not plan.shelves:
-            return iter(beside)
-        streams: list[Iterable[Candidate]] = [
-            (
-                Candidate(accuracy, order, holder.subscriptions)
-                for accuracy, order, holder in shelf.ranked(rule, point, most)
-            )
-            for shelf in plan.shelves
-        ]
-        if not beside and len(streams) == 1:
-            return iter(streams[0])
-        return heapq.merge(beside, *streams, key=Candidate.rank)
+        streams: list[Iterable[Ranked]] = [shelf.ranked(rule, point, most) for shelf in plan.shelves]
+        if others:
+            streams.append(sorted(((self._accuracy(rule, each), each.order, each) for each in others), key=_by_rank))
+        return streams[0] if len(streams) == 1 else heapq.merge(*streams, key=_by_rank)
 
     def _raise_qos(self, message: Message, selection: Selection, point: Mapping[str, float], choice: Choice) -> None:
         """Grant the chosen the highest QoS of all their filters that match, also of those less accurate."""
@@ -244,11 +231,11 @@ class RankedPlugin(Plugin):
 
     def _send_receipt(self, message: Message, sender: Session, reply: str, choice: Choice) -> None:
         """Tell a publisher how well its message matched, if it may publish where it wants to be told."""
+        most = self.options.max_receipt_receivers
         receivers: list[dict[str, Any]] = []
-        for rank, chosen in enumerate(choice.chosen[: self.options.max_receipt_receivers], start=1):
-            entry: dict[str, Any] = {"rank": rank, "accuracy": chosen.accuracy}
+        for rank, (accuracy, subscription) in enumerate(choice.chosen[:most], start=1):
+            entry: dict[str, Any] = {"rank": rank, "accuracy": accuracy}
             if self.options.name_receivers:
-                subscription = chosen.subscriptions[0]
                 if subscription.share is None:
                     entry["client"] = subscription.session.client_id
                 else:
@@ -259,3 +246,7 @@ class RankedPlugin(Plugin):
         self.counters.receipts += 1
         # After the message itself, so that whoever waits for the receipt finds everything done.
         self._engine.loop.call_soon(self._engine.publish_as, sender, answer)
+
+
+def _by_rank(ranked: Ranked) -> tuple[float, int]:
+    return ranked[0], ranked[1]

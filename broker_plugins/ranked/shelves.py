@@ -46,10 +46,6 @@ class Holder:
         return [self.subscription] if self.members is None else list(self.members)
 
 
-Ranked = tuple[float, int, Holder]
-"""A holder with its accuracy and its age, in the order of which they come."""
-
-
 class Shelf:
     """The holders of one inner filter, and an index of them for each rule that ranks their topics.
 
@@ -113,7 +109,7 @@ class Shelf:
         found = index.containing(point)
         return [holder for holder in found if holder.rest is None or _rest_holds(holder, rule, point)]
 
-    def ranked(self, rule: TopicRule, point: Mapping[str, float], most: int) -> Iterator[Ranked]:
+    def ranked(self, rule: TopicRule, point: Mapping[str, float], most: int) -> Iterator[tuple[float, int, Holder]]:
         """Holders whose conditions hold, best first, as many as are asked for.
 
         Args:
@@ -130,9 +126,10 @@ class Shelf:
         given = 0
         while True:
             best = index.top(point, most)
-            for holder in best[given:]:
+            for holder in best[given:] if given else best:
                 if holder.rest is None or _rest_holds(holder, rule, point):
-                    yield accuracy_of(rule, holder), holder.order, holder
+                    accuracy = holder.accuracy if holder.rule is rule else accuracy_of(rule, holder)
+                    yield accuracy, holder.order, holder
             if len(best) < most:
                 return
             given, most = most, most * 4
@@ -181,5 +178,5 @@ def _rest_holds(holder: Holder, rule: TopicRule, point: Mapping[str, float]) -> 
     return rest is None or rest.hold_at(point)
 
 
-def _by_rank(ranked: Ranked) -> tuple[float, int]:
+def _by_rank(ranked: tuple[float, int, Holder]) -> tuple[float, int]:
     return ranked[:2]
