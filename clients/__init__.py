@@ -26,7 +26,6 @@ from clients.client import LocusClient
 from clients.errors import (
     ClosedError,
     ConnectError,
-    FenceError,
     LocusClientError,
     NoAnswerError,
     NotConnectedError,
@@ -47,7 +46,6 @@ __all__ = [
     "ConnectError",
     "Detect",
     "Fence",
-    "FenceError",
     "GrammarError",
     "Interval",
     "LocusClient",
