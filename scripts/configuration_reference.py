@@ -1,0 +1,80 @@
+"""Writes docs/reference/configuration.md from the options' dataclasses: defaults and words stand in one place only."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+import textwrap
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
+DEFAULTS = Path(__file__).parents[1] / "broker_plugins" / "default_broker.yaml"
+HEAD = """\
+# Configuration
+
+<!-- Written by scripts/configuration_reference.py; a test compares it with the code. -->
+
+A Locus broker is configured as amqtt is: `listeners:` and `plugins:` in a YAML file, given to `locus broker -c FILE` or
+to `amqtt -c FILE`. Each plugin is named by its path, with its options below it; an option that does not exist is
+refused by name. What `locus broker` runs without a file:
+
+```yaml
+{defaults}```
+"""
+
+
+def plugin_paths() -> list[str]:
+    """The plugins of Locus: those that are part of the default configuration."""
+    import yaml
+
+    configured = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))["plugins"]
+    return [path for path in configured if path.startswith("broker_plugins.")]
+
+
+def documented(cls: type) -> dict[str, str]:
+    """The text under each field of a dataclass."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    for statement, following in zip(tree.body, tree.body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            found[statement.target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+def section(path: str) -> str:
+    """The options of one plugin."""
+    module, _, name = path.rpartition(".")
+    plugin = getattr(importlib.import_module(module), name)
+    words = documented(plugin.Config)
+    lines = [f"## `{path}`", "", inspect.getdoc(plugin) or "", ""]
+    rows = []
+    for option in fields(plugin.Config):
+        if option.name not in words:
+            raise SystemExit(f"{path}: the option {option.name} has no line of documentation under it")
+        default = option.default if option.default is not MISSING else option.default_factory()  # type: ignore[misc]
+        shown = "" if default is None else f"`{default!r}`".replace("'", '"')
+        rows.append(f"| `{option.name}` | {shown} | {words[option.name]} |")
+    if rows:
+        lines += ["| option | default | meaning |", "| --- | --- | --- |", *rows, ""]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The whole page."""
+    head = HEAD.format(defaults=DEFAULTS.read_text(encoding="utf-8"))
+    return head + "\n" + "\n".join(section(path) for path in plugin_paths())
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
