@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spatial_index.errors import BadCount
-from spatial_index.spaces import Box, Sphere
+from spatial_index.spaces import EARTH_RADIUS_M, Box, Sphere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -207,3 +207,41 @@ def uncovered_place(
             ):
                 return x, y
     return None
+
+
+def meets(space: Space, block: Box, piece: Box) -> bool:
+    """Whether a block's half-open box and a closed one have a place in common."""
+    bounds = space.bounds
+    return (
+        block.west <= piece.east
+        and (piece.west < block.east or piece.west == block.east == bounds.east)
+        and block.south <= piece.north
+        and (piece.south < block.north or piece.south == block.north == bounds.north)
+    )
+
+
+def widened(space: Space, piece: Box, distance: float) -> list[Box]:
+    """Boxes that contain every place no farther than a distance from a piece."""
+    bounds = space.bounds
+    if not isinstance(space, Sphere):
+        return [
+            Box(
+                max(bounds.west, piece.west - distance),
+                max(bounds.south, piece.south - distance),
+                min(bounds.east, piece.east + distance),
+                min(bounds.north, piece.north + distance),
+            )
+        ]
+    reach = math.degrees(distance / EARTH_RADIUS_M) + 1e-9
+    south, north = piece.south - reach, piece.north + reach
+    # Meridians are closest where the piece is nearest to a pole, so a distance spans most degrees there.
+    cap = space.cover(0.0, piece.south if abs(piece.south) > abs(piece.north) else piece.north, distance)[0]
+    west, east = piece.west - cap.east, piece.east + cap.east
+    south, north = max(south, -90.0), min(north, 90.0)
+    if east - west >= 360.0 or south == -90.0 or north == 90.0:
+        return [Box(-180.0, south, 180.0, north)]
+    if west < -180.0:
+        return [Box(west + 360.0, south, 180.0, north), Box(-180.0, south, east, north)]
+    if east >= 180.0:
+        return [Box(west, south, 180.0, north), Box(-180.0, south, east - 360.0, north)]
+    return [Box(west, south, east, north)]

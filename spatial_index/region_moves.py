@@ -62,15 +62,13 @@ def diff_trees(old: RegionTree, new: RegionTree) -> TreeDiff:
     """
     if old.space != new.space or old.limits != new.limits:
         raise BadTree("the trees differ in space or limits: a diff is between two versions of one tree")
-    old_slow, new_slow = ([block for block in tree if block.slow] for tree in (old, new))
     transfers = []
     for block in new:
         for before in old.touching(block.box):
             shared = overlap(before.box, block.box)
             if before.owner == block.owner or shared is None:
                 continue
-            covers = [r.box for r in ([] if before.slow else old_slow) if overlap(r.box, shared)]
-            covers += [r.box for r in ([] if block.slow else new_slow) if overlap(r.box, shared)]
+            covers = [*_over(old, before), *_over(new, block)]
             if uncovered_place(new.space, [before.box, block.box], None, covers):
                 transfers.append(Transfer(shared, before.id, block.id, before.owner, block.owner))
     return TreeDiff(
@@ -81,6 +79,11 @@ def diff_trees(old: RegionTree, new: RegionTree) -> TreeDiff:
         tuple(block for block in new if block.id not in old or old[block.id] != block),
         tuple(transfers),
     )
+
+
+def _over(tree: RegionTree, block: Block) -> list[Box]:
+    """The boxes of the slow regions that have precedence over a block."""
+    return [] if block.slow else [tree[name].box for name in tree.cross_links(block.id)]
 
 
 def apply_diff(tree: RegionTree, diff: TreeDiff) -> RegionTree:

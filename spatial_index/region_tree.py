@@ -7,7 +7,6 @@ and the R blocks over them are cross-linked, so that one way down the quadtree f
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,13 @@ from spatial_index.region_blocks import (
     children_of,
     holds,
     holds_many,
+    meets,
     overlap,
     quarters,
     uncovered_place,
+    widened,
 )
-from spatial_index.spaces import EARTH_RADIUS_M, WGS84, Box, Plane, Sphere, checked_box, checked_place, checked_places
+from spatial_index.spaces import WGS84, Box, Plane, Sphere, checked_box, checked_place, checked_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,7 +140,7 @@ class RegionTree:
         found: dict[str, Block] = {}
         for piece in self._pieces(box):
             for leaf in self._leaves_touching(piece):
-                over = [block for block in self._links[leaf.id] if _meets(self.space, block.box, piece)]
+                over = [block for block in self._links[leaf.id] if meets(self.space, block.box, piece)]
                 for block in over:
                     if block.id not in found and uncovered_place(self.space, [block.box], piece, ()):
                         found[block.id] = block
@@ -154,7 +155,7 @@ class RegionTree:
             return self.owner_blocks(box)
         found: dict[str, Block] = {}
         for piece in self._pieces(box):
-            for wide in _widened(self.space, piece, border):
+            for wide in widened(self.space, piece, border):
                 found.update({block.id: block for block in self.touching(wide)})
         return tuple(found[name] for name in sorted(found))
 
@@ -181,7 +182,7 @@ class RegionTree:
         slow: dict[str, Block] = {}
         for leaf in self._leaves_touching(box):
             yield leaf
-            slow.update({block.id: block for block in self._links[leaf.id] if _meets(self.space, block.box, box)})
+            slow.update({block.id: block for block in self._links[leaf.id] if meets(self.space, block.box, box)})
         yield from slow.values()
 
     def census(self, xs: object, ys: object) -> dict[str, int]:
@@ -326,22 +327,47 @@ class RegionTree:
         return [piece for piece in dict.fromkeys(named) if piece.west < 180.0]
 
     def _home(self, x: float, y: float) -> Block:
-        name, box = "q", self.space.bounds
-        while name not in self._blocks:
-            parts = zip(children_of(name), quarters(box), strict=True)
-            name, box = next((child, part) for child, part in parts if holds(self.space, part, x, y))
-        return next((b for b in self._links[name] if holds(self.space, b.box, x, y)), self._blocks[name])
+        # The way down by the arithmetic of `quarters`, without making boxes: this is asked for every message.
+        blocks = self._blocks
+        west, south, east, north = self.space.bounds
+        name = "q"
+        while name not in blocks:
+            middle_x, middle_y = (west + east) / 2, (south + north) / 2
+            if x < middle_x:
+                east, column = middle_x, 0
+            else:
+                west, column = middle_x, 1
+            if y < middle_y:
+                north, row = middle_y, 0
+            else:
+                south, row = middle_y, 2
+            name += "0123"[column + row]
+        for block in self._links[name]:
+            if holds(self.space, block.box, x, y):
+                return block
+        return blocks[name]
 
     def _leaves_touching(self, piece: Box) -> Iterator[Block]:
-        stack = [("q", self.space.bounds)]
+        if not meets(self.space, self.space.bounds, piece):
+            return
+        blocks = self._blocks
+        stack = [("q", *self.space.bounds)]
         while stack:
-            name, box = stack.pop()
-            if not _meets(self.space, box, piece):
+            name, west, south, east, north = stack.pop()
+            if name in blocks:
+                yield blocks[name]
                 continue
-            if name in self._blocks:
-                yield self._blocks[name]
-            else:
-                stack.extend(zip(children_of(name), quarters(box), strict=True))
+            x, y = (west + east) / 2, (south + north) / 2
+            if piece.south < y:
+                if piece.west < x:
+                    stack.append((name + "0", west, south, x, y))
+                if piece.east >= x:
+                    stack.append((name + "1", x, south, east, y))
+            if piece.north >= y:
+                if piece.west < x:
+                    stack.append((name + "2", west, y, x, north))
+                if piece.east >= x:
+                    stack.append((name + "3", x, y, east, north))
 
     def _depth_inside(self, x: float, y: float, box: Box) -> float:
         """How far a place inside a box is from its border."""
@@ -352,41 +378,3 @@ class RegionTree:
             box._replace(south=box.north),
         )
         return min(self.space.distance_to_box(x, y, edge) for edge in edges)
-
-
-def _meets(space: Space, block: Box, piece: Box) -> bool:
-    """Whether a block's half-open box and a closed one have a place in common."""
-    bounds = space.bounds
-    return (
-        block.west <= piece.east
-        and (piece.west < block.east or piece.west == block.east == bounds.east)
-        and block.south <= piece.north
-        and (piece.south < block.north or piece.south == block.north == bounds.north)
-    )
-
-
-def _widened(space: Space, piece: Box, distance: float) -> list[Box]:
-    """Boxes that contain every place no farther than a distance from a piece."""
-    bounds = space.bounds
-    if not isinstance(space, Sphere):
-        return [
-            Box(
-                max(bounds.west, piece.west - distance),
-                max(bounds.south, piece.south - distance),
-                min(bounds.east, piece.east + distance),
-                min(bounds.north, piece.north + distance),
-            )
-        ]
-    reach = math.degrees(distance / EARTH_RADIUS_M) + 1e-9
-    south, north = piece.south - reach, piece.north + reach
-    # Meridians are closest where the piece is nearest to a pole, so a distance spans most degrees there.
-    cap = space.cover(0.0, piece.south if abs(piece.south) > abs(piece.north) else piece.north, distance)[0]
-    west, east = piece.west - cap.east, piece.east + cap.east
-    south, north = max(south, -90.0), min(north, 90.0)
-    if east - west >= 360.0 or south == -90.0 or north == 90.0:
-        return [Box(-180.0, south, 180.0, north)]
-    if west < -180.0:
-        return [Box(west + 360.0, south, 180.0, north), Box(-180.0, south, east, north)]
-    if east >= 180.0:
-        return [Box(west, south, 180.0, north), Box(-180.0, south, east - 360.0, north)]
-    return [Box(west, south, east, north)]
