@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from spatial_index.box_shelf import Shelf
+from spatial_index.box_shelf import MOST_ATTRIBUTES, Shelf
 from spatial_index.errors import BadAttribute, BadInterval, DuplicateId, UnknownId
 from spatial_index.interval import LARGEST, Interval, finite, positive_count
 from spatial_index.shelf_renewal import SMALLEST_TRAY, Renewal, steps_for
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Id = TypeVar("Id", bound="Hashable")
 
-MOST_ATTRIBUTES = 16
 # One dictionary of a million entries takes tens of milliseconds when it grows; many small ones grow one at a time.
 SHARDS = 256
 _SHARD_MASK = SHARDS - 1
@@ -108,7 +107,7 @@ class RankedBoxes(Generic[Id]):
         for name, interval in box.items():
             if interval.__class__ is not Interval:
                 raise BadInterval(f"attribute {name!r} of {identity!r} is {interval!r}; an Interval is needed")
-        self._make_columns([name for name in box if name not in self._columns])
+        self._make_columns(box)
         attributes = len(self._mentions)
         bounds = [-math.inf] * (2 * attributes)
         for name, interval in box.items():
@@ -149,10 +148,13 @@ class RankedBoxes(Generic[Id]):
         self._count -= 1
         self._advance()
 
-    def _make_columns(self, names: list[str]) -> None:
-        """Give new attributes a column, one that nobody mentions any more if there is one."""
-        unused = [name for name, column in self._columns.items() if not self._mentions[column]]
-        unused = [name for name in unused if name not in self._domains]
+    def _make_columns(self, box: Mapping[str, Interval]) -> None:
+        """Give a box's new attributes a column, one that nobody mentions any more if there is one."""
+        names = [name for name in box if name not in self._columns]
+        if not names:
+            return
+        kept = self._domains.keys() | box.keys()
+        unused = [name for name, column in self._columns.items() if not self._mentions[column] and name not in kept]
         if len(names) > MOST_ATTRIBUTES - len(self._mentions) + len(unused):
             raise BadAttribute(
                 f"attributes {names} are new, and {len(self.attributes)} are declared or mentioned by other boxes; "

@@ -17,6 +17,8 @@ from spatial_index import (
     Interval,
     RankedBoxes,
     UnknownId,
+    box_kernel,
+    box_shelf,
     ranked_boxes,
     shelf_renewal,
 )
@@ -95,6 +97,7 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
                 self._remove(random.choice(list(self.held)))
             if self.index._renewal is not None:
                 self.all_around(random.random())
+                self.top_around(random.random())
 
     @rule(seed=st.integers(0, 2**32), count=st.integers(1, 60))
     def add_many(self, seed, count):
@@ -125,14 +128,49 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
             point = {name: random.randint(-4, 16) / 2 for name in NAMES if random.random() < 0.8}
             assert self.index.containing(point) == brute_force(self.held, point)
 
+    @rule(seed=st.integers(0, 2**32))
+    def top_around(self, seed):
+        random = Random(seed)
+        for k in (1, 3, 10):
+            point = {name: random.randint(-4, 16) / 2 for name in NAMES if random.random() < 0.8}
+            assert self.index.top(point, k) == brute_force(self.held, point)[:k]
+
     @invariant()
     def holds_the_same_ids(self):
         assert len(self.index) == len(self.held)
         assert set(self.index) == set(self.held)
 
 
+class KernelAgainstBruteForce(RankedBoxesAgainstBruteForce):
+    """The same with the loop that numba compiles, as plain Python."""
+
+    def __init__(self):
+        box_shelf.compiled = lambda: box_kernel.best_places
+        super().__init__()
+
+    def teardown(self):
+        super().teardown()
+        box_shelf.compiled = box_kernel.compiled
+
+
+class NumPyAgainstBruteForce(RankedBoxesAgainstBruteForce):
+    """The same without numba, whether it is installed or not."""
+
+    def __init__(self):
+        box_shelf.compiled = lambda: None
+        super().__init__()
+
+    def teardown(self):
+        super().teardown()
+        box_shelf.compiled = box_kernel.compiled
+
+
+TestKernelAgainstBruteForce = KernelAgainstBruteForce.TestCase
+TestKernelAgainstBruteForce.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestNumPyAgainstBruteForce = NumPyAgainstBruteForce.TestCase
+TestNumPyAgainstBruteForce.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 TestRankedBoxesAgainstBruteForce = RankedBoxesAgainstBruteForce.TestCase
-TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @settings(max_examples=5, deadline=None)
@@ -211,6 +249,13 @@ def test_sixteen_attributes_are_the_most_and_unused_ones_make_room():
     index.add("over", {"one too many": Interval(0, 1)})
     assert index.containing({"one too many": 0.5, "a3": 0.5, "a4": 0.5}) == [4, "over"]
     assert "a3" not in index.attributes
+
+
+def test_an_unused_attribute_of_the_box_itself_makes_no_room():
+    index = RankedBoxes(boxes=[("gone", {"zone": Interval(0, 1)})])
+    index.remove("gone")
+    index.add("both", {"zone": Interval(0, 1), "skill": Interval(2, 3)})
+    assert index.containing({"zone": 0.5, "skill": 2.5}) == ["both"]
 
 
 def test_refusals_name_the_value_and_change_nothing():
