@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import psutil
 
 from benchmarks.report import Report, Row, median, spread
 from spatial_index import Interval, IntervalSkipList, RankedBoxes, RankedIntervals
+from spatial_index.box_kernel import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +49,8 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     report.remarks.append(
         f"Top {K}, microseconds a query, medians of rounds in which all contenders take turns; seed {SEED}; Python "
         f"{platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores. `longest call` is CPU time of "
-        "the thread, with the garbage collector's work left out and, in a row of its own, left in."
+        "the thread, with the garbage collector's work left out and, in a row of its own, left in. "
+        + ("numba is installed." if compiled() else "numba is not installed (the extra `speed`), so it is left out.")
     )
     for world in INTERVAL_WORLDS:
         for n in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
@@ -100,8 +103,9 @@ def _intervals(world: str, n: int, quick: bool) -> list[Row]:
         index.add(identity, Interval(low, high))
     numbers = np.arange(n)
     nested = NCLS(lows, highs + 1, numbers)
-    # Overlapping intervals cost intervaltree seconds and gigabytes beyond this, and a skip list minutes.
-    tree_limit, list_limit = (100_000 if quick else 1_000_000), (2_000 if quick else 10_000)
+    # Beyond these, half a million matches a query take intervaltree seconds, and adds take a skip list minutes.
+    tree_limit = 100_000 if quick or world == "wide" else 1_000_000
+    list_limit = 0 if quick else 10_000
 
     def numpy_scan(query: int) -> list[int]:
         found = np.flatnonzero((lows <= values[query]) & (highs >= values[query]))
@@ -113,8 +117,8 @@ def _intervals(world: str, n: int, quick: bool) -> list[Row]:
         return _cut(found, widths)
 
     contenders = [
-        Contender("NumPy mask and sort", numpy_scan, 20),
-        Contender("NCLS (static), collect and sort", ncls, 20),
+        Contender("NumPy mask and sort", numpy_scan, 20 if n < 1_000_000 else 5),
+        Contender("NCLS (static), collect and sort", ncls, 20 if n < 1_000_000 else 5),
     ]
     if n <= tree_limit:
         tree = IntervalTree.from_tuples(zip(lows.tolist(), (highs + 1).tolist(), range(n), strict=True))
@@ -123,7 +127,7 @@ def _intervals(world: str, n: int, quick: bool) -> list[Row]:
             found = sorted((match.end - match.begin, match.data) for match in tree.at(values[query]))
             return [identity for _, identity in found[:K]]
 
-        contenders.append(Contender("intervaltree, collect and sort", tree_collect, 20 if n < 1_000_000 else 5))
+        contenders.append(Contender("intervaltree, collect and sort", tree_collect, 20 if n < 1_000_000 else 3))
     if n <= list_limit:
         skip_list = IntervalSkipList(
             (i, Interval(low, high)) for i, (low, high) in enumerate(zip(lows.tolist(), highs.tolist(), strict=True))
@@ -133,7 +137,7 @@ def _intervals(world: str, n: int, quick: bool) -> list[Row]:
             Contender("IS-list, heap merge", lambda query: skip_list.top(values[query], K), 50),
         ]
     ours = Contender("locus", lambda query: index.top(values[query], K), 400)
-    matches = median([len(index.containing(value)) for value in values[:25]])
+    matches = median([len(index.containing(value)) for value in values[:9]])
     note = f"{INTERVAL_WORLDS[world]}; {matches:,.0f} match"
     return _rows(f"{n:,} intervals, {world}", ours, contenders, quick, 50 if n == 1_000_000 else None, note)
 
@@ -153,7 +157,7 @@ def _rows(
             if peer.ask(query) != ours.ask(query):
                 raise AssertionError(f"{load}: {peer.name} and Locus answer query {query} differently")
     times: dict[str, list[float]] = {contender.name: [] for contender in (ours, *peers)}
-    for turn in range(3 if quick else 9):
+    for turn in range(3 if quick else 7):
         for contender in (ours, *peers):
             first = turn * 97
             gc.collect()
@@ -177,11 +181,13 @@ def _changing_intervals(n: int) -> list[Row]:
     held = [Interval(low, low + width) for low, width in zip(lows.tolist(), widths.tolist(), strict=True)]
     gc.collect()
     gc.freeze()
+    before = psutil.Process().memory_info().rss
     index: RankedIntervals[int] = RankedIntervals()
     start = time.perf_counter()
     for identity, interval in enumerate(held):
         index.add(identity, interval)
     adds = n / (time.perf_counter() - start)
+    grown = (psutil.Process().memory_info().rss - before) / n
     few = min(n, 20_000)
     tree = IntervalTree()
     start = time.perf_counter()
@@ -198,6 +204,7 @@ def _changing_intervals(n: int) -> list[Row]:
         Row(f"adding {n:,} intervals, mixed", "adds/s", adds, "asked for", 100_000.0, 1),
         Row(f"adding {n:,} intervals, mixed", "adds/s", adds, "intervaltree", tree_adds, note=f"its first {few:,}"),
         Row(f"remove and add at {n:,} intervals", "changes/s", changes),
+        Row(f"memory at {n:,} intervals", "bytes each", grown, note="growth of the process, ids included"),
     ]
     for collecting in (False, True):
         _collect_garbage(collecting)
@@ -301,11 +308,19 @@ def _boxes(world: str, n: int, quick: bool) -> list[Row]:
         Contender("NumPy mask and sort, column by column", by_columns, 20),
     ]
     ours = Contender("locus", lambda query: index.top(asked[query], K), 400)
-    matches = median([len(index.containing(point)) for point in asked[:25]])
+    matches = median([len(index.containing(point)) for point in asked[:9]])
     note = f"{BOX_WORLDS[world]}; {matches:,.0f} match"
     load = f"{n:,} boxes, {world}"
-    rows = _rows(load, ours, peers, quick, 20 if n == 100_000 else None, note)
-    if n == 100_000:
-        rows.append(Row(load, "queries/s", 1e6 / rows[0].locus, "asked for", 10_000.0, 1))
+    rows: list[Row] = []
+    shelf = index._shelf  # noqa: SLF001 - both ways of searching are measured on the same tables
+    for way, kernel in (("NumPy", None), ("numba", compiled())):
+        if way == "numba" and kernel is None:
+            continue  # the extra `speed` is not installed, which the remarks say
+        shelf.kernel = kernel
+        these = _rows(f"{load}, with {way}", ours, peers, quick, 20 if n == 100_000 else None, note)
+        rows += these
+        if n == 100_000:
+            rate = 1e6 / these[0].locus
+            rows.append(Row(f"{load}, with {way}", "queries/s", rate, "asked for", 10_000.0, 1))
     rows.append(Row(f"adding {load}", "adds/s", adds, note=f"longest call {longest * 1e3:.1f} ms of CPU time"))
     return rows
