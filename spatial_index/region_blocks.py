@@ -112,10 +112,6 @@ def quarters(box: Box) -> list[Box]:
     ]
 
 
-FILL = 0.8
-"""How full the parts of a slow region are made, so that they do not split again at the first newcomer."""
-
-
 def halves(space: Space, box: Box, xs: Floats, ys: Floats, share: float = 0.5) -> list[Box]:
     """Cut the longer side so that a share of the places is before the cut, or in the middle if there are no places."""
     stretch = math.cos(math.radians((box.south + box.north) / 2)) if isinstance(space, Sphere) else 1.0
@@ -142,7 +138,7 @@ def split(space: Space, block: Block, limits: Limits, xs: Floats, ys: Floats) ->
     to three, where halves of halves would come to eight.
     """
     if block.slow:
-        needed = max(2, math.ceil(block.load / (FILL * limits.capacity)))
+        needed = max(2, math.ceil(block.load / limits.capacity))
         boxes = halves(space, block.box, xs, ys, (needed // 2) / needed)
     else:
         boxes = quarters(block.box)
