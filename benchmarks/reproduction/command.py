@@ -16,6 +16,7 @@ PAPERS = {
     "001": "accuracy-ranked matching",
     "002": "Δ-causal order",
     "003": "R-tree overlay",
+    "004": "retained messages by Q-learning",
 }
 
 
