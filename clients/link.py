@@ -10,7 +10,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
@@ -84,7 +83,8 @@ class Link:
         self._subscribing: dict[int, list[Held]] = {}
         self._leaving: dict[int, Future[None]] = {}
         self._left_offline: set[str] = set()
-        self._unwaited: deque[mqtt.MQTTMessageInfo] = deque()
+        self._unwaited: list[mqtt.MQTTMessageInfo] = []
+        self._most_unacknowledged = most_unacknowledged
         self._paho = broker.client()
         self._paho.max_queued_messages_set(most_unacknowledged)
         self._paho.on_connect = self._on_connect
@@ -223,9 +223,9 @@ class Link:
             info.rc = mqtt.MQTT_ERR_SUCCESS  # paho keeps it and sends it when the connection is back
         if qos and not wait:
             with self._lock:
+                if len(self._unwaited) >= self._most_unacknowledged:
+                    self._unwaited = [earlier for earlier in self._unwaited if not earlier.is_published()]
                 self._unwaited.append(info)
-                while self._unwaited and self._unwaited[0].is_published():
-                    self._unwaited.popleft()
             return
         if not _acknowledged(info, deadline):
             what = "acknowledge" if qos else "take"

@@ -94,6 +94,8 @@ def guarded(command: str, work: Callable[[], int]) -> int:
     except BrokenPipeError:
         # Whoever read our output has gone. Python would complain once more when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"locus {command}: {error}", file=sys.stderr)
     return 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_only_what_happens_there_comes(client, area):
     client.publish("alerts/fire", "no place")
     client.publish("alerts/fire", "here", at=CITY_HALL)
     assert got.until("here") == []
+    subscription.cancel()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_every_qos(client, qos):
+    got = []
+    subscription = client.subscribe("q", got.append, area=Cell("wydm9"), qos=qos)
+    assert subscription.granted_qos == qos
+    client.publish("q", "x", at=CITY_HALL, qos=qos)
+    wait_for(lambda: bool(got), "the message")
+    assert [(message.text, message.qos) for message in got] == [("x", qos)]
     subscription.cancel()
 
 
@@ -142,3 +154,43 @@ async def test_a_stream_of_what_is_near(broker):
             async for message in stream:
                 assert message.text == "near"
                 break
+
+
+def test_many_overlapping_subscriptions_get_what_brute_force_says(broker, client):
+    """Each message comes to the client once; every callback must see what its own filter wants, in order."""
+    dice = random.Random(7)
+    wanted, subscriptions = [], []
+    for _ in range(40):
+        lon, lat, low = dice.uniform(-5, 5), dice.uniform(-5, 5), dice.uniform(0, 80)
+        box = Box(lon, lat, lon + dice.uniform(0.5, 5), lat + dice.uniform(0.5, 5)) if dice.random() < 0.7 else None
+        speeds = Interval(low, low + dice.uniform(5, 60)) if dice.random() < 0.7 or box is None else None
+        topic_filter = dice.choice(["fleet/#", "fleet/+/pos", "fleet/1/pos"])
+        got = Collected()
+        subscriptions.append(
+            client.subscribe(topic_filter, got, area=box, where=None if speeds is None else {"speed": speeds})
+        )
+        wanted.append((topic_filter, box, speeds, got))
+    last = Collected()
+    client.subscribe("fleet-end", last)
+    published = []
+    for _ in range(150):
+        topic = f"fleet/{dice.randrange(3)}/pos"
+        payload = {"lon": dice.uniform(-6, 8), "lat": dice.uniform(-6, 8), "speed": dice.uniform(0, 120)}
+        published.append((topic, payload))
+        client.publish(topic, payload)
+    client.publish("fleet-end", "end")
+    last.until("end")
+    deliveries = 0
+    for topic_filter, box, speeds, got in wanted:
+        expected = [
+            payload
+            for topic, payload in published
+            if (topic_filter != "fleet/1/pos" or topic == "fleet/1/pos")
+            and (box is None or (box.west <= payload["lon"] <= box.east and box.south <= payload["lat"] <= box.north))
+            and (speeds is None or speeds.contains(payload["speed"]))
+        ]
+        assert [json.loads(text) for text in got.texts] == expected
+        deliveries += len(expected)
+    assert deliveries > 300
+    for subscription in subscriptions:
+        subscription.cancel()
