@@ -181,6 +181,9 @@ def locus(
         port: where to listen, any free port if not said.
         directory: where configuration, log and data go; kept afterwards, so that a broker killed can be started again
             on what it left. A temporary one if not said.
+
+    Raises:
+        BrokerDidNotStartError: it does not run, or something failed while it started.
     """
     port = port or free_port()
     with contextlib.ExitStack() as stack:
@@ -190,7 +193,13 @@ def locus(
         others = {path: those for path, those in plugins.items() if path != ENGINE}
         config = _write_config(directory, port, {ENGINE: options, **others}, settings, listeners)
         command = [str(Path(sysconfig.get_path("scripts")) / "locus"), "broker", "-c", str(config)]
-        yield stack.enter_context(_process("locus", command, port, directory))
+        earlier = directory / "log"
+        before = len(earlier.read_text(errors="replace")) if earlier.exists() else 0
+        broker = stack.enter_context(_process("locus", command, port, directory))
+        said = broker.log[before:]
+        if "Traceback" in said:  # amqtt goes on without a plugin that fails: this may be its own data path
+            raise BrokerDidNotStartError(f"locus did not start whole; it said:\n{said[-4000:]}")
+        yield broker
 
 
 def default_plugins() -> Plugins:
