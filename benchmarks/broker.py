@@ -144,7 +144,7 @@ def _run_once(results: Results, name: str, brokers: _Brokers, quick: bool) -> No
     try:
         with brokers.get(name, fresh=load.fresh) as broker, _apart(broker):
             results.outcomes[name].append(load.run(broker, load.seconds[quick]))
-    except (LoadError, OSError) as problem:
+    except (LoadError, OSError, peers.BrokerDidNotStartError) as problem:
         if name == LOCUS:
             raise LoadError(f"{load.name} on Locus: {problem}") from problem
         results.failures[name] = str(problem)
