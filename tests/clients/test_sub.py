@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from clients.sub import TIMED_OUT
 from tests.brokers import ALLOW_ANONYMOUS, free_port, locus
 from tests.clients.commands import Running
 from tests.clients.scripted_broker import ScriptedBroker
+from tests.mqtt_wire import Kind
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,7 @@ def test_a_refused_filter_is_named(capsys):
 def test_a_refusal_on_return_ends_it(capsys):
     with ScriptedBroker() as scripted:
         running = Running("sub", "-p", str(scripted.port), "x")
-        while not scripted.subscribed:
-            time.sleep(0.01)
+        scripted.wait_for(Kind.SUBSCRIBE)
         scripted.refuse.add("x")
         scripted.cut()
         assert running.ended() == 1
