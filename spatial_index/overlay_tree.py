@@ -105,7 +105,7 @@ class OverlayTree:
         self._trees: dict[frozenset[str], BoxTree] = {frozenset(): self._new_tree()}
         self._leaves: dict[str, Leaf] = {}
         self._by_box: dict[tuple[Ends, Ends], list[Leaf]] = {}
-        self._duties: dict[str, set[Member]] = {}
+        self._duties: dict[str, dict[Member, None]] = {}  # in order, so that a run can be repeated
         self._carried: dict[str, float] = {}
         self._total = 0.0
         self._since_election = 0
@@ -219,7 +219,7 @@ class OverlayTree:
         touched, dropped = self._trees[key].remove(leaf)
         no_more: list[Member] = [leaf, *dropped]
         for gone in no_more:
-            self._duties.get(gone.parent, set()).discard(gone)
+            self._duties.get(gone.parent, {}).pop(gone, None)
         self._elect_all(touched)
         if key and not self._trees[key].root.members:
             del self._trees[key]
@@ -263,9 +263,9 @@ class OverlayTree:
         return float(self._overheads(wanted, members, are_members=True).min())
 
     def _appoint(self, holder: Member, peer: str) -> None:
-        self._duties.get(holder.parent, set()).discard(holder)
+        self._duties.get(holder.parent, {}).pop(holder, None)
         holder.parent = peer
-        self._duties.setdefault(peer, set()).add(holder)
+        self._duties.setdefault(peer, {})[holder] = None
 
     def _elect_all(self, boxes: Iterable[BoundingBox]) -> None:
         for box in boxes:
@@ -277,7 +277,7 @@ class OverlayTree:
             if self._carried.get(holder.parent, float("inf")) > self.budget or holder.parent not in holder.peers:
                 self._appoint(holder, min(holder.peers, key=self._carried.__getitem__))
         elif not holder.members:
-            self._duties.get(holder.parent, set()).discard(holder)
+            self._duties.get(holder.parent, {}).pop(holder, None)
             holder.parent = ""
             return
         else:
