@@ -93,9 +93,9 @@ def best_places(
                             continue
                     inside = True
                     for attribute in range(attributes):
+                        # A missing value fails the lower bound of a box that mentions the attribute: it is finite.
                         value = point[attribute]
-                        negated = value if value == -np.inf else -value
-                        if bounds[place, attribute] > value or bounds[place, attributes + attribute] > negated:
+                        if bounds[place, attribute] > value or bounds[place, attributes + attribute] > -value:
                             inside = False
                             break
                     if not inside:
