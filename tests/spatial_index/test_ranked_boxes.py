@@ -168,7 +168,7 @@ class NumPyAgainstBruteForce(RankedBoxesAgainstBruteForce):
 TestKernelAgainstBruteForce = KernelAgainstBruteForce.TestCase
 TestKernelAgainstBruteForce.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
 TestNumPyAgainstBruteForce = NumPyAgainstBruteForce.TestCase
-TestNumPyAgainstBruteForce.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestNumPyAgainstBruteForce.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestRankedBoxesAgainstBruteForce = RankedBoxesAgainstBruteForce.TestCase
 TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
