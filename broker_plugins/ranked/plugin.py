@@ -10,6 +10,7 @@ import msgspec
 from broker_plugins.engine import Message, Plugin
 from broker_plugins.engine.topics import is_exact, matches
 from broker_plugins.engine.tree import FilterTree
+from broker_plugins.engine.work import drive
 from broker_plugins.places import payloads_of
 from broker_plugins.ranked.accuracy import TopicRule, rule_for
 from broker_plugins.ranked.choice import Choice
@@ -67,7 +68,15 @@ class RankedPlugin(Plugin):
     def start(self, engine: Engine) -> None:
         """Find what is shared with other plugins."""
         self._engine = engine
+        self._recovering = True
+        engine.loop.call_soon(self._recovered)
         self.payloads = payloads_of(engine, self.options.max_json_bytes)
+
+    def _recovered(self) -> None:
+        """All sessions are restored: put their subscriptions in the order of their age before anybody publishes."""
+        self._recovering = False
+        for shelf in self._shelves.values():
+            shelf.settle()
 
     def concerns(self, topic: str) -> bool:
         """Topics of `$where` subscriptions, and those whose messages a rule cuts."""
@@ -103,7 +112,8 @@ class RankedPlugin(Plugin):
             return True
         shelf = self._shelves.get(smart.inner)
         if shelf is None:
-            shelf = self._shelves[smart.inner] = Shelf(smart.inner)
+            # A filter is most likely ranked as a topic with the same levels would be.
+            shelf = self._shelves[smart.inner] = Shelf(smart.inner, rule_for(self._rules, smart.inner))
             self._tree.add(smart.inner, shelf)
             self._forget_plans(smart.inner)
         if subscription.share is not None:
@@ -114,6 +124,8 @@ class RankedPlugin(Plugin):
                 return True
         holder = subscription.detail = Holder(subscription)
         shelf.add(holder)
+        if not self._recovering:
+            shelf.settle()
         if subscription.share is not None:
             shelf.teams[subscription.share, subscription.text] = holder
         return True
@@ -199,6 +211,9 @@ class RankedPlugin(Plugin):
         others = self._engine.routes.tree.match(message.topic)
         for added in selection.added:
             others.extend(added)
+        for shelf in plan.shelves:
+            if shelf.lacks(rule):
+                drive(self._engine.loop, shelf.build(rule))
         streams: list[Iterable[Ranked]] = [shelf.ranked(rule, point, most) for shelf in plan.shelves]
         if others:
             streams.append(sorted(((self._accuracy(rule, each), each.order, each) for each in others), key=_by_rank))

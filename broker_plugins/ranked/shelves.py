@@ -12,13 +12,17 @@ from broker_plugins.ranked.conditions import Conditions, box_of
 from spatial_index import BadAttribute, RankedBoxes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from broker_plugins.engine.subscription import Subscription
     from broker_plugins.ranked.accuracy import TopicRule
 
 FEW: Final = 128
 """Up to so many holders are asked one by one: an index of its own costs a filter half a megabyte."""
+
+
+STEP: Final = 16
+"""Holders put into an index before others have a turn."""
 
 
 class Holder:
@@ -49,27 +53,34 @@ class Holder:
 class Shelf:
     """The holders of one inner filter, and an index of them for each rule that ranks their topics.
 
+    The index of the rule that most likely ranks them grows with them. Another one, for messages to a topic with another
+    rule, is built a step at a time; meanwhile the first one finds who matches, and they are ranked one by one.
+
     Args:
         inner: the filter.
+        rule: the rule that most likely ranks its topics.
     """
 
-    __slots__ = ("_fresh", "_indexes", "attributes", "holders", "inner", "teams", "version")
+    __slots__ = ("_building", "_fresh", "_indexes", "_likely", "attributes", "holders", "inner", "teams", "version")
 
-    def __init__(self, inner: str) -> None:
+    def __init__(self, inner: str, rule: TopicRule = NOTHING_DECLARED) -> None:
         self.inner = inner
+        self._likely = rule
         self.holders: dict[Holder, None] = {}
         self.teams: dict[tuple[str, str], Holder] = {}
         """Holders of shared subscriptions, by group and text."""
         self._fresh: list[Holder] = []
         """Holders that are not in the indexes yet."""
         self._indexes: dict[TopicRule, RankedBoxes[Holder]] = {}
+        """Complete indexes; empty while there are few holders."""
+        self._building: dict[TopicRule, RankedBoxes[Holder]] = {}
         self.attributes: dict[str, int] = {}
         """How many holders speak of each attribute."""
         self.version = 0
         """Changes when the set of attributes does; never goes back."""
 
     def add(self, holder: Holder) -> None:
-        """Take a holder in."""
+        """Take a holder in; it is found once `settle` has been called."""
         self.holders[holder] = None
         self._fresh.append(holder)
         for test in holder.conditions.tests:
@@ -79,17 +90,20 @@ class Shelf:
 
     def remove(self, holder: Holder) -> None:
         """Let a holder go."""
-        self._settle()
+        self.settle()
         del self.holders[holder]
         for index in self._indexes.values():
             index.remove(holder)
+        for index in self._building.values():
+            if holder in index:
+                index.remove(holder)
         for test in holder.conditions.tests:
             self.attributes[test.attribute] -= 1
             if not self.attributes[test.attribute]:
                 del self.attributes[test.attribute]
                 self.version += 1
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Put new holders into the indexes, the oldest first: those restored after a restart come in any order."""
         if not self._fresh:
             return
@@ -97,15 +111,41 @@ class Shelf:
         for holder in fresh:
             holder.order = min(subscription.order for subscription in holder.subscriptions)
         fresh.sort(key=lambda holder: holder.order)
+        if not self._indexes and len(self.holders) > FEW:
+            self._indexes[self._likely] = RankedBoxes(self._likely.domains)
+            fresh = sorted(self.holders, key=lambda holder: holder.order)
         for rule, index in self._indexes.items():
             for holder in fresh:
                 _enter(index, rule, holder)
 
+    def lacks(self, rule: TopicRule) -> bool:
+        """Whether an index for a rule is missing, and nobody is building it."""
+        return bool(self._indexes) and rule not in self._indexes and rule not in self._building
+
+    def build(self, rule: TopicRule) -> Generator[None, None, None]:
+        """Build the index for a rule, a step at a time."""
+        index = self._building[rule] = RankedBoxes(rule.domains)
+        done = 0
+        while True:
+            # Who comes meanwhile is younger than all others and stands at the end; who leaves is not there any more.
+            waiting = [holder for holder in self.holders if holder not in index]
+            waiting.sort(key=lambda holder: holder.order)
+            if not waiting:
+                break
+            for holder in waiting:
+                if holder in self.holders:
+                    _enter(index, rule, holder)
+                done += 1
+                if done % STEP == 0:
+                    yield
+        self._indexes[rule] = self._building.pop(rule)
+
     def matching(self, point: Mapping[str, float]) -> list[Holder]:
         """All holders whose conditions hold, in no order that matters."""
-        if len(self.holders) <= FEW and not self._indexes:
+        self.settle()
+        if not self._indexes:
             return [holder for holder in self.holders if holder.conditions.hold_at(point)]
-        rule, index = self._any_index()
+        rule, index = next(iter(self._indexes.items()))
         found = index.containing(point)
         return [holder for holder in found if holder.rest is None or _rest_holds(holder, rule, point)]
 
@@ -117,12 +157,12 @@ class Shelf:
             point: the numbers in its payload.
             most: about how many will be needed.
         """
-        if len(self.holders) <= FEW and rule not in self._indexes:
-            self._settle()
+        self.settle()
+        index = self._indexes.get(rule)
+        if index is None:
             found = [(accuracy_of(rule, holder), holder.order, holder) for holder in self.matching(point)]
             yield from sorted(found, key=_by_rank)
             return
-        index = self._index(rule)
         given = 0
         while True:
             best = index.top(point, most)
@@ -133,19 +173,6 @@ class Shelf:
             if len(best) < most:
                 return
             given, most = most, most * 4
-
-    def _any_index(self) -> tuple[TopicRule, RankedBoxes[Holder]]:
-        rule = next(iter(self._indexes), NOTHING_DECLARED)
-        return rule, self._index(rule)
-
-    def _index(self, rule: TopicRule) -> RankedBoxes[Holder]:
-        self._settle()
-        index = self._indexes.get(rule)
-        if index is None:
-            index = self._indexes[rule] = RankedBoxes(rule.domains)
-            for holder in sorted(self.holders, key=lambda holder: holder.order):
-                _enter(index, rule, holder)
-        return index
 
 
 def accuracy_of(rule: TopicRule, holder: Holder) -> float:
