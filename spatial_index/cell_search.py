@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SCAN_COST = 64
 """How many boxes a vector scan looks at in the time that one cell takes to visit."""
 
+BATCH_STEP = 4096
+"""Questions of a batch answered at once: what they need then stays in the processor's cache."""
+
 CROWD_COMPARISONS = 1 << 20
 """Comparisons of a crowd with many boxes made at once: a few megabytes of intermediate results."""
 
@@ -84,6 +87,24 @@ def touching_pairs(levels: Sequence[Level], arena: Arena, table: SlotTable, corn
     if runs:
         found.append(_run_pairs(runs, arena, table, boxes))
     return np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found])
+
+
+def grouped(count: int, which: Slots, slots: Slots) -> Pairs:
+    """Pairs in the order of the boxes: how many slots each of `count` boxes has, and the slots."""
+    # Up to 65,536 boxes are sorted by 16-bit numbers, which NumPy does in linear time.
+    order = np.argsort(which.astype(np.uint16) if count <= 1 << 16 else which, kind="stable")
+    return np.bincount(which, minlength=count), slots[order]
+
+
+def regrouped(order: Slots, lengths: Slots, slots: Slots) -> Pairs:
+    """Groups of slots that were made for boxes taken in some order, in the order of the boxes themselves."""
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    firsts = (np.cumsum(lengths) - lengths)[back]
+    lengths = lengths[back]
+    places = np.repeat(firsts - (np.cumsum(lengths) - lengths), lengths)
+    places += np.arange(len(places))
+    return lengths, slots[places]
 
 
 def _cells_of(level: int, corners: Slots) -> Pairs:

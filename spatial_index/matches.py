@@ -31,19 +31,15 @@ class Matches(Generic[Id]):
     @classmethod
     def of(
         cls,
-        count: int,
-        which: NDArray[np.int64],
+        lengths: NDArray[np.int64],
         rows: NDArray[np.int64],
         names: NDArray[Any],
         apart: Mapping[int, Sequence[Id]],
     ) -> Matches[Id]:
-        """Gather pairs of a question and a row of `names`, in any order, and questions that were answered apart."""
-        # Up to 65,536 questions are sorted by 16-bit numbers, which NumPy does in linear time.
-        order = np.argsort(which.astype(np.uint16) if count <= 1 << 16 else which, kind="stable")
-        ids = names[rows[order]]
-        lengths = np.bincount(which, minlength=count)
-        offsets = np.zeros(count + 1, np.int64)
+        """From how many rows of `names` each question has, those rows, and questions that were answered apart."""
+        offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
+        ids = names[rows]
         for question in sorted(apart, reverse=True):
             # From the last one on, so that offsets before it still hold.
             answer = np.empty(len(apart[question]), object)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spatial_index.cell_grid import homes_of, order_by_cell
-from spatial_index.cell_search import SCAN_COST, touching_pairs
+from spatial_index.cell_search import BATCH_STEP, SCAN_COST, grouped, regrouped, touching_pairs
 from spatial_index.crowd import Crowd
 from spatial_index.errors import DuplicateId, UnknownId
 from spatial_index.index_stats import IndexBlock, IndexStats
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spatial_index.slot_table import Floats
+    from spatial_index.slot_table import Floats, Slots
 
     Keys = Sequence[Id] | NDArray[Any]
+
+BATCH_LEVEL = 14
+"""Places of a batch are sorted by cells of 2**14 units, about 10 km on the Earth."""
 
 
 class QRIndex(QRCore[Id]):
@@ -99,17 +102,34 @@ class QRIndex(QRCore[Id]):
         xs, ys = checked_places(self.space, xs, ys)
         west, south, east, north = self.space.bounds
         inner = (west < xs) & (xs < east) & (south < ys) & (ys < north)
-        boxes = np.stack((xs, ys, xs, ys))
-        which, slots = touching_pairs(
-            self._levels, self._arena, self._table, self._grid.corners_many(boxes[:, inner]), boxes[:, inner]
+        corners = self._grid.corners_many(np.stack((xs, ys, xs, ys)))
+        # Neighbours one after the other: they share cells, and what was just read is still in the cache.
+        order = np.lexsort((corners[1] >> BATCH_LEVEL, corners[0] >> BATCH_LEVEL))
+        parts = [
+            self._at_some(xs, ys, inner, corners, order[start : start + BATCH_STEP])
+            for start in range(0, len(order), BATCH_STEP)
+        ]
+        none = np.empty(0, np.int64)
+        lengths, slots = regrouped(
+            order,
+            np.concatenate([none, *(part[0] for part in parts)]),
+            np.concatenate([none, *(part[1] for part in parts)]),
         )
-        if not inner.all():
-            which = np.nonzero(inner)[0][which]
-        if self._exact.count:
-            keep = self._exact.holding_pairs(which, slots, xs, ys)
-            which, slots = which[keep], slots[keep]
         border = {int(place): self._at_border(float(xs[place]), float(ys[place])) for place in np.nonzero(~inner)[0]}
-        return Matches.of(len(xs), which, slots, self._table.ids, border)
+        return Matches.of(lengths, slots, self._table.ids, border)
+
+    def _at_some(
+        self, xs: Floats, ys: Floats, inner: NDArray[np.bool_], corners: Slots, some: Slots
+    ) -> tuple[Slots, Slots]:
+        """How many slots hold each of some places, and which; none for places on the border."""
+        asked = np.nonzero(inner[some])[0]
+        places = some[asked]
+        boxes = np.stack((xs[places], ys[places], xs[places], ys[places]))
+        which, slots = touching_pairs(self._levels, self._arena, self._table, corners[:, places], boxes)
+        if self._exact.count:
+            keep = self._exact.holding_pairs(which, slots, xs[places], ys[places])
+            which, slots = which[keep], slots[keep]
+        return grouped(len(some), which if len(asked) == len(some) else asked[which], slots)
 
     def intersecting_many(self, boxes: Floats) -> Matches[Id]:
         """`intersecting` for many boxes at once.
@@ -136,7 +156,7 @@ class QRIndex(QRCore[Id]):
             keep = self._exact.touching_pairs(which, slots, sides)
             which, slots = which[keep], slots[keep]
         rest = {int(place): self.intersecting(sides[:, place].tolist()) for place in np.nonzero(~plain)[0]}
-        return Matches.of(len(x0), which, slots, self._table.ids, rest)
+        return Matches.of(*grouped(len(x0), which, slots), self._table.ids, rest)
 
     def blocks(self) -> Iterator[IndexBlock]:
         """The cells that hold boxes, for drawing. Cells of one side may overlap: large boxes are in large cells."""
