@@ -157,10 +157,10 @@ Costs = dict[str, list[float]]
 
 
 def _microseconds(ask: Callable[[float], object], values: Sequence[float]) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     for value in values:
         ask(value)
-    return (time.perf_counter() - start) / len(values) * 1e6
+    return (time.thread_time() - start) / len(values) * 1e6
 
 
 def _time_by_count(workload: Workload) -> Costs:
@@ -199,18 +199,18 @@ def _time_by_size(workload: Workload) -> Costs:
         fresh = [(size + number, workload.interval(random)) for number in range(200)]
         rounds: Costs = {name: [] for name in costs}
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.thread_time()
             for number, interval in fresh:
                 skip_list.add(number, interval)
-            middle = time.perf_counter()
+            middle = time.thread_time()
             for number, _interval in fresh:
                 skip_list.remove(number)
-            end = time.perf_counter()
+            end = time.thread_time()
             for number, interval in fresh:
                 shipped.add(number, interval)
             for number, _interval in fresh:
                 shipped.remove(number)
-            last = time.perf_counter()
+            last = time.thread_time()
             for name, spent in zip(costs, (middle - start, end - middle, last - end), strict=True):
                 rounds[name].append(spent / len(fresh) * 1e6)
         for name, spends in rounds.items():
@@ -290,8 +290,8 @@ def _page(faults: dict[str, Shares], levels: dict[int, list[float]], by_count: C
     gaps = [slow / fast for slow, fast in zip(by_count["heap merge"], by_count["RankedIntervals"], strict=True)]
     return f"""# Paper 001: accuracy-ranked matching on interval skip lists
 
-Written by `locus reproduce 001`. The faults below are the same on every run; the times are of one run on one machine,
-in which all ways took turns, so compare them with each other only.
+Written by `locus reproduce 001`. The faults below are the same on every run; the times are CPU times of one run on one
+machine, in which all ways took turns, so compare them with each other only.
 
 ## The model
 
