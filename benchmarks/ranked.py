@@ -47,7 +47,7 @@ class Contender:
 def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     report = Report("ranked")
     report.remarks.append(
-        f"Top {K}, microseconds of CPU time a query (all contenders run in one thread, and what else the machine does is "
+        f"Top {K}, microseconds of CPU time a query (all contenders run in one thread; what else the machine does is "
         f"left out), medians of rounds in which all take turns; seed {SEED}; Python {platform.python_version()}, NumPy "
         f"{np.__version__}, {os.cpu_count()} cores. The longest call is given with the garbage collector's work left "
         "out and, in a row of its own, left in. "
