@@ -16,7 +16,7 @@ def test_every_policy_is_measured_on_the_same_unseen_subscribers(found) -> None:
     assert list(found.outcomes) == ["send", "rate", "due", "q-learning", "renewal", "learned", "clairvoyant"]
     assert found.mean_cost("send", EVERYWHERE) == 1.0
     assert found.mean_cost("clairvoyant", EVERYWHERE) <= found.mean_cost("learned", EVERYWHERE)
-    assert all(topic.split("/")[1] == "103" for topic in found.batch.topics)
+    assert all(topic.split("/")[1] == "403" for topic in found.batch.topics)
     assert {name for name in WORLDS if len(found.rows(name))} == set(WORLDS)
 
 
