@@ -72,6 +72,7 @@ def renewal_wait(
     pull = weight * (1.0 / mean - kappa)  # above 0: the exponential part alone would rather wait
     scaled = weight * mean
     best_wait, best = 0.0, weight + alive
+    start = 0.0
     ended = 0.0  # what the gaps that end within the wait have cost in seconds
     while True:
         # A stretch without a jump, up to the end of the next gap or d_max. Inside it the cost is convex if pull > 0.
@@ -83,7 +84,7 @@ def renewal_wait(
             share = kappa * alive / pull
             if share < 1.0:
                 inner = -mean * log(share)
-                if inner < edge:
+                if start < inner < edge:
                     decay = exp(-inner / mean)
                     value = weight * decay + alive + kappa * (scaled * (1.0 - decay) + ended + alive * inner)
                     if value < best:
@@ -98,6 +99,7 @@ def renewal_wait(
         value = weight * decay + alive + waiting
         if value < best:
             best, best_wait = value, edge
+        start = edge
         if last or waiting >= best:  # the seconds only grow: no longer wait can be better
             return best_wait
 

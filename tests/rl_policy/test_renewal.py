@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_policy import CostModel, ExponentialPrior, GapStatistics, renewal_wait
 from rl_policy.renewal import expected_cost, recent_renewal_of, renewal_of
 
-gaps_lists = st.lists(st.floats(0.001, 60.0), max_size=64).map(sorted)
+gaps_lists = st.lists(st.floats(0.001, 60.0) | st.floats(0.001, 5.0), max_size=64).map(sorted)
 priors = st.builds(ExponentialPrior, st.floats(0.1, 10.0), st.floats(0.2, 300.0))
 
 
+@settings(max_examples=400, deadline=None)
+@example([8.0, 11.0], 0.0, 0.03125, 9.0, ExponentialPrior(1.0, 11.0))  # a stretch whose own minimum lies before it
 @given(gaps_lists, st.floats(0.0, 80.0), st.floats(0.01, 3.0), st.floats(0.0, 20.0), priors)
 def test_no_wait_is_cheaper_than_the_one_chosen(gaps, age, kappa, d_max, prior) -> None:
     cost = CostModel(kappa, d_max)
@@ -19,7 +21,7 @@ def test_no_wait_is_cheaper_than_the_one_chosen(gaps, age, kappa, d_max, prior) 
     assert 0.0 <= chosen <= d_max
     paid = expected_cost(chosen, gaps, total, age, cost, prior)
     ends = [gap - age for gap in gaps if 0.0 < gap - age <= d_max]
-    grid = [d_max * step / 200 for step in range(201)]
+    grid = [d_max * step / 50 for step in range(51)]
     for wait in ends + grid:
         assert paid <= expected_cost(wait, gaps, total, age, cost, prior) + 1e-9
 
