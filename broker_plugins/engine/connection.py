@@ -90,9 +90,14 @@ class Connection(Link):
             if engine.guard is not None:
                 self._do(self._publish_guarded(message, packet_id, marks))
                 return
+            before = engine.counters.deliveries
             engine.publish(message, route)
-            if len(route.sessions) > 16:
-                self._count_fan_out(len(route.sessions))
+            receivers = engine.counters.deliveries - before
+            if route.selectors:
+                # To find receivers costs as much as some fifty plain deliveries, and each of them as much as two.
+                self._count_fan_out(50 + 2 * receivers)
+            elif receivers > 16:
+                self._count_fan_out(receivers)
         if qos:
             self._acknowledge((PUBACK if qos == 1 else PUBREC) + PACKET_IDS[packet_id], marks)
 

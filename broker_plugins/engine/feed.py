@@ -63,6 +63,7 @@ class Feeds:
         """A subscription was made: its client is owed the retained messages it matches [MQTT-3.3.1-6]."""
         engine = self._engine
         if subscription.share is not None or not len(engine.retained):
+            engine.note_subscription(subscription, owed=False)
             return
         session = subscription.session
         feed = Feed(subscription, Cursor(engine.retained, subscription.inner), engine.sequence)
@@ -137,7 +138,18 @@ class Feeds:
         session.feeds.remove(feed)
         feed.over = True
         self._counted(-1)
-        self._engine.note_subscription(feed.subscription, owed=False)
+        self._engine.note_subscription(feed.subscription, owed=feed.subscription.held > 0)
+
+    def hold(self, subscription: Subscription) -> None:
+        """A plugin owes a subscription one retained message: after a crash it is sent them all again."""
+        subscription.held += 1
+
+    def release(self, subscription: Subscription) -> None:
+        """What a plugin owed a subscription is paid, or nothing is owed any more."""
+        subscription.held -= 1
+        fed = any(feed.subscription is subscription for feed in subscription.session.feeds or ())
+        if not subscription.held and not fed:
+            self._engine.note_subscription(subscription, owed=False)
 
     def offer(self, subscription: Subscription, message: Message) -> None:
         """Send a retained message to a new subscription, unless a plugin holds it."""
@@ -146,19 +158,22 @@ class Feeds:
                 return
         self.send(subscription, message)
 
-    def send(self, subscription: Subscription, message: Message) -> None:
-        """Send a message with RETAIN set [MQTT-3.3.1-8], at the lower of the two QoS [MQTT-3.8.4-6]."""
-        subscription.session.deliver(message, min(subscription.qos, message.qos), retain=True)
+    def send(self, subscription: Subscription, message: Message) -> bool:
+        """Send a message with RETAIN set [MQTT-3.3.1-8], at the lower of the two QoS; False if it was dropped."""
         self._engine.counters.deliveries += 1
+        return subscription.session.deliver(message, min(subscription.qos, message.qos), retain=True)  # [MQTT-3.8.4-6]
 
     def before_live(self, message: Message, receivers: list[Session]) -> None:
-        """A message that is not retained goes to these sessions: what feeds owe them of its topic goes first."""
+        """A message that is not retained goes to these sessions: what feeds owe them of its topic goes first.
+
+        They may all receive it: whoever guards the topic was asked about the message itself.
+        """
         entry = self._engine.retained.get(message.topic)
         if entry is None:
             return
         for session in receivers:
             for feed in session.feeds or ():
-                if feed.owes(message.topic, entry) and self._engine.may_receive(session, message.topic) is True:
+                if feed.owes(message.topic, entry):
                     self.offer(feed.subscription, entry.message)
                     break
         entry.touched = message.sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from broker_plugins.engine.codec import ConnectCode
     from broker_plugins.engine.engine import Engine
@@ -87,7 +87,7 @@ class Hooks:
         """The broker is about to shut down; clients are still connected."""
 
     def concerns(self, topic: str) -> bool:  # noqa: ARG002  plugins look at it
-        """Whether `on_publish` and `select` are to be called for messages on a topic.
+        """Whether `on_publish`, `select`, `on_deliver` and `on_enqueued` are to be called for messages on a topic.
 
         Asked once a topic and remembered until `Engine.forget_routes` is called.
         """
@@ -110,6 +110,12 @@ class Hooks:
 
     def select(self, message: Message, selection: Selection) -> None:
         """Add, remove, order or cut the receivers of a message."""
+
+    def on_deliver(self, message: Message, receivers: Collection[Session]) -> None:
+        """A message is about to be handed to these sessions: what must not be overtaken by it is sent now.
+
+        Called where `concerns` answers True, also for nobody. Of a shared subscription every member is named.
+        """
 
     def on_retained(self, subscription: Subscription, message: Message) -> bool | None:
         """Decide whether a retained message goes to a new subscription now.
@@ -135,6 +141,9 @@ class Hooks:
     def on_session_ended(self, session: Session) -> None:
         """A session is gone for good, with all that was queued for it."""
 
+    def on_enqueued(self, message: Message, reached: Mapping[Session, int]) -> None:
+        """A message was handed to these sessions at a QoS and not dropped; called where `concerns` answers True."""
+
     def on_published(self, messages: Sequence[Message]) -> None:
         """Messages were taken, those of one turn of the event loop at once."""
 
@@ -151,9 +160,11 @@ class HookTable:
     __slots__ = (
         "connect",
         "connected",
+        "deliver",
         "delivered",
         "disconnected",
         "dropped",
+        "enqueued",
         "plugins",
         "publish",
         "published",
@@ -172,6 +183,8 @@ class HookTable:
         self.publish = [(plugin, plugin.on_publish) for plugin in self._defining(Hooks.on_publish)]
         adding_first = sorted(self._defining(Hooks.select), key=lambda plugin: plugin.cuts)
         self.select = [(plugin, plugin.select) for plugin in adding_first]
+        self.deliver = [(plugin, plugin.on_deliver) for plugin in self._defining(Hooks.on_deliver)]
+        self.enqueued = [(plugin, plugin.on_enqueued) for plugin in self._defining(Hooks.on_enqueued)]
         self.retained = self._defined(Hooks.on_retained)
         self.connected = self._defined(Hooks.on_connected)
         self.disconnected = self._defined(Hooks.on_disconnected)

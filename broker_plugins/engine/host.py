@@ -18,6 +18,7 @@ import amqtt.broker
 from amqtt.contexts import Action as HostAction
 from amqtt.contexts import ListenerType
 from amqtt.errors import BrokerError
+from amqtt.events import BrokerEvents
 from amqtt.plugins.authentication import FileAuthPlugin
 
 from broker_plugins.engine.connection import Connection
@@ -57,6 +58,15 @@ PRIVATE_NAMES = (
 )
 
 BACKLOG = 4096
+LIFE_OF_THE_BROKER = {
+    str(event)
+    for event in (
+        BrokerEvents.PRE_START,
+        BrokerEvents.POST_START,
+        BrokerEvents.PRE_SHUTDOWN,
+        BrokerEvents.POST_SHUTDOWN,
+    )
+}
 
 
 def broker_of(context: BrokerContext) -> Broker:
@@ -67,6 +77,12 @@ def broker_of(context: BrokerContext) -> Broker:
 def plugins_of(broker: Broker) -> list[object]:
     """The plugins a broker loaded, in the order of its configuration."""
     return list(broker.plugins_manager.plugins)
+
+
+def _heard(broker: Broker) -> set[str]:
+    """The events that some plugin listens to."""
+    callbacks = broker.plugins_manager._event_plugin_callbacks  # noqa: SLF001
+    return {str(event) for event, listeners in callbacks.items() if listeners}
 
 
 def refuse_to_start(broker: Broker, reason: str) -> None:
@@ -86,7 +102,8 @@ class HostGuard:
         self._auth = list(manager._auth_plugins)  # noqa: SLF001
         self._topic = list(manager._topic_plugins)  # noqa: SLF001
         self._needs_task: set[int] = set()
-        self._keeps_sessions = bool(self._topic or manager._event_plugin_callbacks)  # noqa: SLF001
+        # Plugins that are told of sessions may keep things in them; nobody else needs the copy.
+        self._keeps_sessions = bool(self._topic) or bool(_heard(broker) - LIFE_OF_THE_BROKER)
 
     @property
     def guards_topics(self) -> bool:
@@ -277,8 +294,7 @@ class Host:
 
     def event_hooks(self) -> list[Hooks]:
         """Hooks that fire amqtt's events, for those that somebody listens to."""
-        callbacks = self._broker.plugins_manager._event_plugin_callbacks  # noqa: SLF001
-        heard = {str(event) for event, listeners in callbacks.items() if listeners}
+        heard = _heard(self._broker)
         self._new_connection = tapped_connection(self._broker.plugins_manager, heard, host_session_of) or Connection
         return event_hooks(self._broker.plugins_manager, heard, host_session_of)
 

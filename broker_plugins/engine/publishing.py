@@ -15,7 +15,7 @@ from broker_plugins.engine.work import drive
 from broker_plugins.grammar import GrammarError, parse_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Collection, Generator
 
     from broker_plugins.engine.message import Message
     from broker_plugins.engine.routes import Route
@@ -71,13 +71,38 @@ class Publishing(EngineCore):
         if self.feeds.count and not message.retain:
             self.feeds.before_live(message, [session for session, _ in targets])
         self.counters.deliveries += len(targets)
-        for session, granted in targets:
-            session.deliver(message, granted if granted < qos else qos)  # noqa: FURB136  [MQTT-3.8.4-6] [MQTT-3.3.5-1]
+        if route.before or route.after:
+            self._deliver_watched(message, targets, groups, route)
+        else:
+            for session, granted in targets:
+                session.deliver(message, granted if granted < qos else qos)  # noqa: FURB136  [MQTT-3.8.4-6] [MQTT-3.3.5-1]
         if self.hooks.delivered:
             self._delivered.extend((session, message, min(granted, qos)) for session, granted in targets)
             self._tell_later()
         if groups:
             self._deliver_to_groups(message, groups)
+
+    def _deliver_watched(
+        self,
+        message: Message,
+        targets: Collection[tuple[Session, int]],
+        groups: dict[tuple[str, str], list[Subscription]],
+        route: Route,
+    ) -> None:
+        """Hand a message over; plugins may send something before it, and hear who has got it."""
+        if route.before:
+            receivers = dict(targets)
+            for members in groups.values():
+                receivers.update((member.session, member.qos) for member in members if member.session not in receivers)
+            for hook in route.before:
+                self._call(hook, message, receivers)
+        reached: dict[Session, int] = {}
+        for session, granted in targets:
+            qos = min(granted, message.qos)  # [MQTT-3.8.4-6] [MQTT-3.3.5-1]
+            if session.deliver(message, qos):
+                reached[session] = qos
+        for hook in route.after:
+            self._call(hook, message, reached)
 
     def publish_guarded(self, message: Message) -> Generator[Awaitable[Any] | None, Any, None]:
         """The same where every receiver has to be allowed."""
@@ -97,8 +122,7 @@ class Publishing(EngineCore):
         if self.feeds.count and not message.retain:
             self.feeds.before_live(message, [session for session, _ in allowed])
         self.counters.deliveries += len(allowed)
-        for session, granted in allowed:
-            session.deliver(message, min(granted, message.qos))
+        self._deliver_watched(message, allowed, groups, route)
         if self.hooks.delivered:
             self._delivered.extend((session, message, min(granted, message.qos)) for session, granted in allowed)
             self._tell_later()
@@ -195,12 +219,14 @@ class Publishing(EngineCore):
             store.put("retained", (message.topic,), (message.payload, message.qos, properties))
 
     def send_retained(self, subscription: Subscription, topic: str) -> bool:
-        """Pay what a plugin owed: send a topic's retained message to a subscription; False if there is none."""
+        """Pay what a plugin owed: send a topic's retained message to a subscription.
+
+        False if there is none, or if there is no room for it: it is then still owed.
+        """
         entry = self.retained.get(topic)
         if entry is None or subscription.session.ended:
             return False
-        self.feeds.send(subscription, entry.message)
-        return True
+        return self.feeds.send(subscription, entry.message)
 
     def pump_feeds(self, session: Session) -> None:
         """Go on sending retained messages to a session."""

@@ -80,7 +80,7 @@ def _recover_subscription(engine: Engine, session: Session, text: str, qos: int,
     except Refused as refused:
         log.warning("client %s: subscription %r is not restored: %s", session.client_id, text, refused)
         return
-    if owed and qos:
+    if owed:
         engine.feeds.begin(subscription)
 
 

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 class Route:
     """The receivers of one topic by their ordinary subscriptions, and the plugins that have a say in its messages."""
 
-    __slots__ = ("clause_selectors", "groups", "plain", "publishers", "selectors", "sessions", "targets", "topic")
+    __slots__ = (
+        "after",
+        "before",
+        "clause_selectors",
+        "groups",
+        "plain",
+        "publishers",
+        "selectors",
+        "sessions",
+        "targets",
+        "topic",
+    )
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -29,6 +40,10 @@ class Route:
         self.selectors: tuple[Callable[..., Any], ...] = ()
         self.clause_selectors: tuple[Callable[..., Any], ...] = ()
         """The same for messages with clauses."""
+        self.before: tuple[Callable[..., Any], ...] = ()
+        """Whom to ask before a message is handed over."""
+        self.after: tuple[Callable[..., Any], ...] = ()
+        """Whom to tell who has got it."""
         self.plain = False
         """Whether a QoS 0 message can be passed on to `sessions` as it came, with nobody else to ask or to tell."""
 
@@ -99,10 +114,14 @@ class Routes:
         route.clause_selectors = tuple(
             hook for plugin, hook in self._hooks.select if plugin.reads_clauses or id(plugin) in concerned
         )
+        route.before = tuple(hook for plugin, hook in self._hooks.deliver if id(plugin) in concerned)
+        route.after = tuple(hook for plugin, hook in self._hooks.enqueued if id(plugin) in concerned)
         route.plain = (
             self.all_plain
             and not route.publishers
             and not route.selectors
+            and not route.before
+            and not route.after
             and not route.groups
             and not topic.startswith("$")
         )

@@ -156,7 +156,10 @@ class Session:
                     message.packet0() if not retain else message.head_for(0, retain, dup=False) + message.payload
                 )
                 return True
-            return self.connection is not None and self.wait_qos0(message)
+            if self.connection is not None:
+                return self.wait_qos0(message)
+            self.dropped += 1  # a feed that goes on later must not take it for received
+            return False
         entry = Outgoing(message, qos, retain, group)
         if self.connection is None and self.clean:
             return False

@@ -103,7 +103,7 @@ class Subscribing(Publishing):
             raise Refused(f"no plugin of this broker serves {'$geo' if smart.geo else '$where'}")
         old = session.subscriptions.get(subscription.text)
         if old is not None:
-            subscription.order = old.order
+            subscription.order, subscription.held = old.order, old.held
             self._unindex(old)
             self.feeds.end(old)
         else:

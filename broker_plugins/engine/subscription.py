@@ -21,7 +21,7 @@ class Subscription:
         order: the engine's count of subscriptions when it was made: smaller is older.
     """
 
-    __slots__ = ("claimed_by", "detail", "inner", "order", "qos", "session", "share", "smart", "text")
+    __slots__ = ("claimed_by", "detail", "held", "inner", "order", "qos", "session", "share", "smart", "text")
 
     def __init__(
         self, session: Session, text: str, inner: str, qos: int, share: str | None = None, order: int = 0
@@ -38,6 +38,8 @@ class Subscription:
         """The plugin that indexes this subscription itself; the engine then leaves it out of its tree."""
         self.detail: Any = None
         """What that plugin keeps with it."""
+        self.held = 0
+        """How many retained messages plugins owe it (see `Feeds.hold`)."""
 
     def __repr__(self) -> str:
         return f"Subscription({self.session.client_id!r}, {self.text!r}, qos={self.qos})"
