@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.peers import default_plugins
 from tests.brokers import ANONYMOUS, RunningBroker, locus, stock_amqtt
 from tests.mqtt_wire import (
     DISCONNECT,
@@ -153,6 +154,18 @@ def test_a_delivery_has_the_lower_of_both_qos(broker: RunningBroker, published: 
         (message,) = receiver.messages(1)
         with right_here_wrong_there(broker):
             assert message.qos == published  # [MQTT-3.8.4-6]
+
+
+def test_the_plugins_of_make_run_leave_the_engine_in_charge() -> None:
+    """amqtt goes on without a plugin that fails to start, so a fault in any of ours would bring all of this back."""
+    with (
+        locus(plugins=default_plugins()) as broker,
+        client(broker, "receiver") as receiver,
+        client(broker, "sender") as sender,
+    ):
+        receiver.subscribe(("t", 2))
+        sender.send(publish("t", b"x"))
+        assert [message.qos for message in receiver.messages(1)] == [0]
 
 
 def test_subscribing_again_changes_the_qos(broker: RunningBroker) -> None:
