@@ -27,18 +27,15 @@ class SysTopicsPlugin(Plugin):
         """Time between two publications; only what changed is published."""
 
     def start(self, engine: Engine) -> None:
-        """Begin to publish."""
+        """Begin to publish, once every plugin has started."""
         self._engine = engine
         self._said: dict[str, bytes] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._process = psutil.Process()
-        self._say("version", "locus")
-        self._publish()
+        self._timer: asyncio.Handle = engine.loop.call_soon(self._publish)
 
     def stop(self) -> None:
         """Publish no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def _publish(self) -> None:
         self._timer = self._engine.loop.call_later(self.config.interval_s, self._publish)
@@ -57,6 +54,7 @@ class SysTopicsPlugin(Plugin):
         counters = engine.counters
         connected = sum(1 for connection in engine.connections if connection.session is not None)
         return {
+            "version": "locus",
             "uptime": f"{int(time.time() - engine.started_at)} seconds",
             "clients/connected": connected,
             "clients/total": len(engine.sessions),

@@ -54,6 +54,9 @@ class EnginePlugin(BasePlugin[BrokerContext]):
         except EngineError as error:
             # amqtt would go on without us, and serve clients with what this plugin is there to replace.
             refuse_to_start(broker, str(error))
+        except Exception as error:
+            log.exception("a plugin failed to start")
+            refuse_to_start(broker, f"a plugin failed to start: {type(error).__name__}: {error}")
 
     def _take_over(self, broker: Broker) -> None:
         options: EngineOptions = self.config
