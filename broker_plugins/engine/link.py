@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_BACKLOG_BYTES = 262_144
 """A client that lets this much of what it is sent lie, acknowledgements too, is not read from until it takes some."""
-FAN_OUT_BUDGET = 20_000
+FAN_OUT_BUDGET = 8_000
 """Deliveries one chunk of one client may cause before others get their turn."""
 
 

@@ -12,7 +12,7 @@ from broker_plugins.engine.core import EngineCore
 from broker_plugins.engine.hooks import Refused, Selection
 from broker_plugins.engine.topics import check_topic_name
 from broker_plugins.engine.work import drive
-from broker_plugins.grammar import GrammarError, parse_topic
+from broker_plugins.grammar import NO_CLAUSES, GrammarError, parse_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Generator
@@ -43,7 +43,7 @@ class Publishing(EngineCore):
             self.counters.bad_clauses += 1
             log.info("a message is dropped, its clauses cannot be read: %s", error)
             return None, None
-        return self.routes.find(topic), clauses
+        return self.routes.find(topic), None if clauses is NO_CLAUSES else clauses
 
     def refused_publish(self, message: Message, reason: str) -> None:
         """A message goes nowhere."""

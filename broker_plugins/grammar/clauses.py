@@ -1,8 +1,8 @@
 """Message clauses: what a publisher says about a message in the last level of its topic.
 
 A clause level starts with `@`, and a `reply:` clause names a topic, which has levels of its own. So the clauses begin
-at the first level that looks like a clause (`@word:`), or else at a last level that starts with `@`, and run to the
-end of the topic. A level such as `@alice` in the middle of a topic is an ordinary one.
+at the first level that looks like a clause (`@word:`) and run to the end of the topic. Any other level that starts with
+`@`, such as `@alice`, is an ordinary one: clients that know nothing of clauses go on using their topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker_plugins.grammar.topics import MQTT_STRING_BYTES, check_string, check
 if TYPE_CHECKING:
     from broker_plugins.grammar.space import Space
 
-_BEGINNING = re.compile(r"/@(?=[A-Za-z]+:|[^/]*\Z)")
+_BEGINNING = re.compile(r"/@(?=[A-Za-z]+:)")
 _WHOLE_NUMBER = re.compile(r"[0-9]+")
 _FORMS = {"at": "at:LON,LAT", "area": "area:W,S,E,N", "top": "top:K", "ttl": "ttl:250ms", "reply": "reply:TOPIC"}
 
@@ -85,10 +85,6 @@ def parse_topic(topic: str, space: Space = WGS84, limits: Limits = DEFAULT_LIMIT
         return topic, NO_CLAUSES
     if found.start() == 0:
         raise GrammarError(topic, 0, "a topic is missing before the clauses")
-    last_level = topic.rfind("/", 0, found.start()) + 1
-    if last_level and topic[last_level] == "@":
-        # What is left must be a topic without clauses, or it would be refused when it is passed on.
-        raise GrammarError(topic, last_level, "a level that starts with '@' cannot stand before the clauses")
     at = area = top = ttl = reply = None
     said = set()
     for start, end in spans(topic, found.end(), len(topic), ";"):

@@ -308,6 +308,15 @@ def test_dollar_topics_are_apart_from_wildcards_and_closed_to_clients(broker: Ru
         assert [message.payload for message in found if message.topic.endswith(f"{name}/x")] == [b"yes"]
 
 
+def test_clauses_are_removed_and_other_levels_with_an_at_sign_are_not(broker: RunningBroker, name: str) -> None:
+    with client(broker, name) as wire:
+        wire.subscribe((f"{name}/#", 1))
+        for at, level in enumerate(["@at:1,2;top:3", "@home", "@nonsense:1", "@ttl:1s"]):
+            wire.send(publish(f"{name}/x/{level}", b"%d" % at, qos=1, packet_id=at + 1))
+        found = {message.payload: message.topic for message in wire.messages_until_ping()}
+        assert found == {b"0": f"{name}/x", b"1": f"{name}/x/@home", b"3": f"{name}/x"}
+
+
 # Retained messages.
 
 

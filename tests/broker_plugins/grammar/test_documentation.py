@@ -37,7 +37,7 @@ def test_what_the_page_calls_ordinary():
     for ordinary in ("$SYS/#", "$geometry/x"):
         assert f"`{ordinary}`" in PAGE
         assert grammar.parse_filter(ordinary).is_plain
-    for topic in ("users/@alice/posts", "@home"):
+    for topic in ("users/@alice/posts", "users/@alice", "@home"):
         assert f"`{topic}`" in PAGE
         assert grammar.parse_topic(topic) == (topic, grammar.NO_CLAUSES)
 
