@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 BENCHMARKS = {
     "broker": "the data path against Mosquitto and stock amqtt",
     "causal": "Δ-causal order: safety, control bytes and speed",
+    "geo": "$geo and $where subscriptions against Mosquitto with client-side filters and with geohash topics",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "ranked": "ranked matching against collect-and-sort",
     "retained": "retained messages: the policies by replay",
