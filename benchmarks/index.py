@@ -1,7 +1,7 @@
 """`locus bench index`: the Q+R index against rtree, STRtree, a tuned grid, pyqtree and a NumPy scan, on the same data.
 
-Every round gives each structure its turn with questions and steps drawn alike. Times are processor time of this process,
-which another process on the machine does not stretch by taking turns with it.
+Every round gives each structure its turn with questions and steps drawn alike. Times are processor time of this
+process, which another process on the machine does not stretch by taking turns with it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def measure(quick: bool, progress: Progress) -> Report:
             report.rows.append(_memory_row(world, moving))
     report.remarks.append(
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, NumPy {np.__version__}; "
-        f"medians of {rounds} rounds in which every structure takes its turn; garbage collection held off for all; processor time. "
+        f"medians of {rounds} rounds in which every structure takes its turn; garbage collection "
+        "held off for all; processor time. "
         "A ratio compares what one operation takes; a pair is one move and one query."
     )
     return report
