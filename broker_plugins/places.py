@@ -61,14 +61,15 @@ class Payloads:
         self.most_bytes = most_bytes
         self.counters = PayloadCounters()
         # Plugins see a message one right after the other, so the last one is all that need be remembered.
-        self._last: bytes | None = None
+        self._last: Message | None = None
         self._value: Any = None
 
-    def read(self, payload: bytes) -> Any:
-        """What a payload says, None if it is no JSON that can be read."""
-        if payload is self._last:
+    def read(self, message: Message) -> Any:
+        """What the payload of a message says, None if it is no JSON that can be read."""
+        if message is self._last:
             return self._value
-        self._last, self._value = payload, None
+        self._last, self._value = message, None
+        payload = message.payload
         if len(payload) > self.most_bytes:
             self.counters.too_large += 1
             return None

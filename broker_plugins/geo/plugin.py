@@ -252,7 +252,8 @@ class GeoPlugin(Plugin):
     def _place(self, message: Message, plan: Plan) -> Place | None:
         place = self._finder.said(message)
         if place is None:
-            place = self._finder.in_content(self.payloads.read(message.payload), plan.rule)
+            place = self._finder.in_content(self.payloads.read(message), plan.rule)
+            self.counters.outside_space = self._finder.outside
         return place
 
     def _move(self, session: Session, message: Message, plan: Plan) -> None:
@@ -296,7 +297,7 @@ class GeoPlugin(Plugin):
         picky = [spot.picky for spot in spots if spot.picky]
         if not picky:
             return []
-        content = self.payloads.read(message.payload)
+        content = self.payloads.read(message)
         return [subscription for some in picky for subscription, each in some.items() if each.hold(content)]
 
     def _detected(
@@ -304,7 +305,7 @@ class GeoPlugin(Plugin):
     ) -> list[Subscription]:
         found: list[Subscription] = []
         for subscription, watch in transitions(self._tracks.get(message.topic), place, inside, groups):
-            if watch.conditions is None or watch.conditions.hold(self.payloads.read(message.payload)):
+            if watch.conditions is None or watch.conditions.hold(self.payloads.read(message)):
                 found.append(subscription)
         self._tracks.report(message.topic, place, inside, message.sequence)
         self.counters.tracked_objects = len(self._tracks)
@@ -322,7 +323,7 @@ class GeoPlugin(Plugin):
         if place is None or not spot.holds(place):
             return True
         conditions = None if spot.picky is None else spot.picky.get(subscription)
-        return conditions is not None and not conditions.hold(self.payloads.read(message.payload))
+        return conditions is not None and not conditions.hold(self.payloads.read(message))
 
     # Fences.
 

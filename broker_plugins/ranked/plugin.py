@@ -17,6 +17,7 @@ from broker_plugins.ranked.choice import Choice
 from broker_plugins.ranked.conditions import box_of, point_of
 from broker_plugins.ranked.options import RankedCounters, RankedOptions
 from broker_plugins.ranked.shelves import Holder, Shelf
+from spatial_index import RankedBoxes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,6 +72,7 @@ class RankedPlugin(Plugin):
         self._recovering = True
         engine.loop.call_soon(self._recovered)
         self.payloads = payloads_of(engine, self.options.max_json_bytes)
+        RankedBoxes[Holder]().top({}, 1)  # loads what the index loads when it is first asked, before anybody waits
 
     def _recovered(self) -> None:
         """All sessions are restored: put their subscriptions in the order of their age before anybody publishes."""
@@ -201,7 +203,7 @@ class RankedPlugin(Plugin):
             plan.version = version
             names = dict.fromkeys(name for shelf in plan.shelves for name in shelf.attributes)
             plan.paths = {name: tuple(name.split(".")) for name in names}
-        return point_of(self.payloads.read(message.payload), plan.paths)
+        return point_of(self.payloads.read(message), plan.paths)
 
     def _ranked(
         self, message: Message, selection: Selection, plan: Plan, point: Mapping[str, float], most: int
@@ -242,7 +244,7 @@ class RankedPlugin(Plugin):
         if subscription.claimed_by is not self:
             return None
         holder: Holder = subscription.detail
-        return not holder.conditions.hold(self.payloads.read(message.payload))
+        return not holder.conditions.hold(self.payloads.read(message))
 
     def _send_receipt(self, message: Message, sender: Session, reply: str, choice: Choice) -> None:
         """Tell a publisher how well its message matched, if it may publish where it wants to be told."""

@@ -73,13 +73,18 @@ class Desk:
         self.geo = GeoPlugin(SimpleNamespace(config=geo or GeoOptions()))
         self.ranked = RankedPlugin(SimpleNamespace(config=ranked or RankedOptions()))
         self.engine.start([self.ranked, self.geo])
+        self.turn()
         self.publisher = self.session("publisher")
 
     def close(self) -> None:
         assert self.engine.counters.plugin_faults == 0
+        self.turn()
+        self.loop.close()
+
+    def turn(self) -> None:
+        """Let the event loop do what waits."""
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()
-        self.loop.close()
 
     def session(self, client_id: str, clean: bool = True) -> Session:
         session = Session(self.engine, client_id, clean)

@@ -15,17 +15,17 @@ from broker_plugins.places import BadRuleError, Payloads, PlaceFinder, PlaceRule
 
 def test_a_payload_is_parsed_once_however_many_ask() -> None:
     payloads = Payloads()
-    payload = b'{"a": 1}'
-    assert payloads.read(payload) is payloads.read(payload)
+    message = Message("t", b'{"a": 1}')
+    assert payloads.read(message) is payloads.read(message)
     assert payloads.counters.parsed == 1
 
 
 def test_what_cannot_be_read_is_counted() -> None:
     payloads = Payloads(most_bytes=100_000)
     for payload in (b"no", b"\xff\xfe", b"", b'{"a": \xff}'):
-        assert payloads.read(payload) is None
-    assert payloads.read(b"[" * 50_000 + b"]" * 50_000) is None
-    assert payloads.read(b'"' + b"x" * 100_000 + b'"') is None
+        assert payloads.read(Message("t", payload)) is None
+    assert payloads.read(Message("t", b"[" * 50_000 + b"]" * 50_000)) is None
+    assert payloads.read(Message("t", b'"' + b"x" * 100_000 + b'"')) is None
     counters = payloads.counters
     assert (counters.parsed, counters.not_json, counters.too_deep, counters.too_large) == (0, 4, 1, 1)
 
@@ -53,7 +53,7 @@ coordinates = st.floats(-200, 200)
 @given(coordinates, coordinates, st.sampled_from([("lon", "lat"), ("lng", "lat"), ("longitude", "latitude")]))
 def test_members_are_read_where_they_are_on_earth(lon, lat, names) -> None:
     finder = PlaceFinder(WGS84)
-    content = Payloads().read(json.dumps({names[0]: lon, names[1]: lat}).encode())
+    content = Payloads().read(Message("t", json.dumps({names[0]: lon, names[1]: lat}).encode()))
     on_earth = -180 <= lon <= 180 and -90 <= lat <= 90
     assert finder.in_content(content, None) == ((lon, lat) if on_earth else None)
     assert finder.outside == (not on_earth)
