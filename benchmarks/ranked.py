@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import psutil
 
 from benchmarks.report import Report, Row, median, spread
 from spatial_index import Interval, IntervalSkipList, RankedBoxes, RankedIntervals
-from spatial_index.box_kernel import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,8 +48,7 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
         f"Top {K}, microseconds of CPU time a query (all contenders run in one thread; what else the machine does is "
         f"left out), medians of rounds in which all take turns; seed {SEED}; Python {platform.python_version()}, NumPy "
         f"{np.__version__}, {os.cpu_count()} cores. The longest call is given with the garbage collector's work left "
-        "out and, in a row of its own, left in. "
-        + ("numba is installed." if compiled() else "numba is not installed (the extra `speed`), so it is left out.")
+        "out and, in a row of its own, left in."
     )
     for world in INTERVAL_WORLDS:
         for n in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
@@ -182,13 +179,11 @@ def _changing_intervals(n: int) -> list[Row]:
     held = [Interval(low, low + width) for low, width in zip(lows.tolist(), widths.tolist(), strict=True)]
     gc.collect()
     gc.freeze()
-    before = psutil.Process().memory_info().rss
     index: RankedIntervals[int] = RankedIntervals()
     start = time.thread_time()
     for identity, interval in enumerate(held):
         index.add(identity, interval)
     adds = n / (time.thread_time() - start)
-    grown = (psutil.Process().memory_info().rss - before) / n
     few = min(n, 20_000)
     tree = IntervalTree()
     start = time.thread_time()
@@ -205,7 +200,6 @@ def _changing_intervals(n: int) -> list[Row]:
         Row(f"adding {n:,} intervals, mixed", "adds/s", adds, "asked for", 100_000.0, 1),
         Row(f"adding {n:,} intervals, mixed", "adds/s", adds, "intervaltree", tree_adds, note=f"its first {few:,}"),
         Row(f"remove and add at {n:,} intervals", "changes/s", changes),
-        Row(f"memory at {n:,} intervals", "bytes each", grown, note="growth of the process, ids included"),
     ]
     for collecting in (False, True):
         _collect_garbage(collecting)
@@ -312,16 +306,8 @@ def _boxes(world: str, n: int, quick: bool) -> list[Row]:
     matches = median([len(index.containing(point)) for point in asked[:9]])
     note = f"{BOX_WORLDS[world]}; {matches:,.0f} match"
     load = f"{n:,} boxes, {world}"
-    rows: list[Row] = []
-    shelf = index._shelf  # noqa: SLF001 - both ways of searching are measured on the same tables
-    for way, kernel in (("NumPy", None), ("numba", compiled())):
-        if way == "numba" and kernel is None:
-            continue  # the extra `speed` is not installed, which the remarks say
-        shelf.kernel = kernel
-        these = _rows(f"{load}, with {way}", ours, peers, quick, 20 if n == 100_000 else None, note)
-        rows += these
-        if n == 100_000:
-            rate = 1e6 / these[0].locus
-            rows.append(Row(f"{load}, with {way}", "queries/s", rate, "asked for", 10_000.0, 1))
+    rows = _rows(load, ours, peers, quick, 20 if n == 100_000 else None, note)
+    if n == 100_000:
+        rows.append(Row(load, "queries/s", 1e6 / rows[0].locus, "asked for", 10_000.0, 1))
     rows.append(Row(f"adding {load}", "adds/s", adds, note=f"longest call {longest * 1e3:.1f} ms"))
     return rows

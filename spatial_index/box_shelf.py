@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-
-from spatial_index.box_kernel import Floats, Ints, Words, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-MOST_FOR_KERNEL = 100  # it sorts what is on the tray in one by one: right for a few results, not for thousands
+Floats: TypeAlias = "NDArray[np.float64]"
+Ints: TypeAlias = "NDArray[np.int64]"
+Words: TypeAlias = "NDArray[np.uint64]"
+
 MOST_ATTRIBUTES = 16
 
 BUCKETS = 128
@@ -67,9 +68,6 @@ class Shelf:
         # For all attributes there may ever be: zeros cost nothing until they are written to.
         self.bitmaps: Words = np.zeros((MOST_ATTRIBUTES, BUCKETS + 1, self.words), np.uint64)
         self.rows: list[list[Words]] = [list(self.bitmaps[attribute]) for attribute in range(len(edges))]
-        self.edge_table: Floats = np.full((MOST_ATTRIBUTES, BUCKETS - 1), math.inf)
-        for attribute, values in enumerate(edges):
-            self.edge_table[attribute, : len(values)] = values
         self.ranks: Floats = np.zeros(places)
         self.orders: Ints = np.zeros(places, np.int64)
         self.slots: Ints = np.zeros(places, np.int64)
@@ -79,7 +77,6 @@ class Shelf:
         self.up_to_band: Words = np.zeros((len(bands) + 1, self.tray_words), np.uint64)
         # How many ranked words a query reads before it looks whether it has enough, learnt from those before it.
         self.reach = SHORTEST_REACH
-        self.kernel = compiled()
 
     def add_attribute(self) -> None:
         """Make room for one more attribute, which no box here mentions yet."""
@@ -157,23 +154,6 @@ class Shelf:
 
     def best(self, point: Sequence[float | None], k: int) -> list[int]:
         """The slots of the k best boxes that contain a point, best first."""
-        kernel = self.kernel
-        if kernel is not None and k <= MOST_FOR_KERNEL:
-            values = np.array([-math.inf if value is None else value for value in point], np.float64)
-            found = np.empty(k, np.int64)
-            count = kernel(
-                self.alive,
-                self.bitmaps,
-                self.edge_table,
-                self.bounds,
-                values,
-                self.ranks,
-                self.orders,
-                self.tray_words,
-                words_for(self.filled),
-                found,
-            )
-            return self._slots_of(found[:count], k, False)
         rows, lows, highs = [], [], []
         for bitmaps, edges, value in zip(self.rows, self.edges, point, strict=True):
             if value is None:

@@ -12,7 +12,7 @@ from spatial_index.interval import LARGEST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spatial_index.box_kernel import Floats, Ints
+    from spatial_index.box_shelf import Floats, Ints
 
 STEP_PLACES = 1024  # a multiple of 64: a step fills whole words
 STEP_LATECOMERS = 32

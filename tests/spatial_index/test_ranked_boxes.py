@@ -17,8 +17,6 @@ from spatial_index import (
     Interval,
     RankedBoxes,
     UnknownId,
-    box_kernel,
-    box_shelf,
     ranked_boxes,
     shelf_renewal,
 )
@@ -141,36 +139,8 @@ class RankedBoxesAgainstBruteForce(RuleBasedStateMachine):
         assert set(self.index) == set(self.held)
 
 
-class KernelAgainstBruteForce(RankedBoxesAgainstBruteForce):
-    """The same with the loop that numba compiles, as plain Python."""
-
-    def __init__(self):
-        box_shelf.compiled = lambda: box_kernel.best_places
-        super().__init__()
-
-    def teardown(self):
-        super().teardown()
-        box_shelf.compiled = box_kernel.compiled
-
-
-class NumPyAgainstBruteForce(RankedBoxesAgainstBruteForce):
-    """The same without numba, whether it is installed or not."""
-
-    def __init__(self):
-        box_shelf.compiled = lambda: None
-        super().__init__()
-
-    def teardown(self):
-        super().teardown()
-        box_shelf.compiled = box_kernel.compiled
-
-
-TestKernelAgainstBruteForce = KernelAgainstBruteForce.TestCase
-TestKernelAgainstBruteForce.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
-TestNumPyAgainstBruteForce = NumPyAgainstBruteForce.TestCase
-TestNumPyAgainstBruteForce.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestRankedBoxesAgainstBruteForce = RankedBoxesAgainstBruteForce.TestCase
-TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestRankedBoxesAgainstBruteForce.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
 @settings(max_examples=5, deadline=None)
