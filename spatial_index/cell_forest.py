@@ -16,6 +16,7 @@ from spatial_index.cell_grid import (
     BITS,
     KEY_ROW,
     KEY_SHIFT,
+    SIZE_SHIFT,
     SMALLEST_SIZE,
     children_of,
     home_of,
@@ -361,35 +362,36 @@ class CellForest:
         level = ((x1 - x0) | (y1 - y0) | SMALLEST_SIZE).bit_length() + self.looseness
         for column in range(x0 >> level, (x1 >> level) + 1):
             for row in range(y0 >> level, (y1 >> level) + 1):
-                self._merge(level, column << KEY_SHIFT | row)
+                if column << KEY_SHIFT | row in self.split[level]:
+                    self._merge(level, column << KEY_SHIFT | row, corners)
 
-    def _merge(self, level: int, key: int) -> None:
-        if key not in self.split[level]:
-            return
-        below, children = self.cells[level - 1], children_of(key)
+    def _merge(self, level: int, key: int, corners: Corners) -> None:
+        x0, y0, x1, y1 = corners
+        lower, below, split = level - 1, self.cells[level - 1], self.split[level - 1]
+        children = children_of(key)
         for child in children:
-            self._merge(level - 1, child)
-        if any(child in self.split[level - 1] for child in children):
-            return
-        held = [below[child] for child in children if child in below]
-        runs = [cell for cell in held if isinstance(cell, int)]
-        if len(runs) < len(held):
+            column, row = child >> KEY_SHIFT, child & KEY_ROW
+            touched = x0 >> lower <= column <= x1 >> lower and y0 >> lower <= row <= y1 >> lower
+            if touched and child in split:
+                self._merge(lower, child, corners)
+        if not split.isdisjoint(children):
             return
         # What is small enough to be at home below was never sent there from here, and stays.
-        at_home = level - 1 - self.looseness
+        at_home, home = lower - self.looseness, self._table.home
         sent: set[int] = set()
-        for run in runs:
-            for slot in self._arena.slots(run):
-                x0, y0, x1, y1 = self._grid.corners(*self._bounds(slot))
-                if ((x1 - x0) | (y1 - y0) | SMALLEST_SIZE).bit_length() > at_home:
-                    sent.add(slot)
-        if len(sent) > self._run_limit // 4:
-            return
+        for child in children:
+            cell = below.get(child)
+            if isinstance(cell, Crowd):
+                return
+            if cell is not None:
+                sent.update(slot for slot in self._arena.slots(cell) if home[slot] >> SIZE_SHIFT > at_home)
+            if len(sent) > self._run_limit // 4:
+                return
         for slot in sent:
             for child in children:
                 cell = below.get(child)
                 if isinstance(cell, int) and slot in self._arena.slots(cell):
-                    self._take(level - 1, child, slot)
+                    self._take(lower, child, slot)
         self.split[level].discard(key)
         for slot in sent:
             self._put(level, key, slot)

@@ -23,6 +23,9 @@ SMALLEST_SIZE = 8
 KEY_SHIFT = 28
 """A cell's key is its column, shifted, with its row below; a row has at most BITS + 1 bits."""
 
+SIZE_SHIFT = 58
+"""A home has the box's size above this bit."""
+
 KEY_ROW = (1 << KEY_SHIFT) - 1
 
 
@@ -65,13 +68,13 @@ def home_of(corners: Corners, fine: int) -> int:
     x0, y0, x1, y1 = corners
     column, row = x0 >> fine, y0 >> fine
     size = ((x1 - x0) | (y1 - y0) | SMALLEST_SIZE).bit_length()
-    return size << 58 | column << 31 | row << 4 | ((x1 >> fine) - column) << 2 | ((y1 >> fine) - row)
+    return size << SIZE_SHIFT | column << 31 | row << 4 | ((x1 >> fine) - column) << 2 | ((y1 >> fine) - row)
 
 
 def homes_of(corners: Slots, fine: Slots) -> Slots:
     """`home_of` for many boxes."""
     x0, y0, x1, y1 = corners >> fine
-    homes: Slots = sizes_of(corners) << 58 | x0 << 31 | y0 << 4 | (x1 - x0) << 2 | (y1 - y0)
+    homes: Slots = sizes_of(corners) << SIZE_SHIFT | x0 << 31 | y0 << 4 | (x1 - x0) << 2 | (y1 - y0)
     return homes
 
 
