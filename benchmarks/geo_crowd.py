@@ -156,6 +156,7 @@ class Crowd:
         clock = time.perf_counter
         listened = {connection.fileno() for connection in self.sockets[:LISTENED_TO]}
         rest = dict.fromkeys(listened, b"")
+        place_of = {int(each[-10:-2]): place for place, each in enumerate(packets)}
         waits: list[float] = []
         count = round(rate * seconds)
         started = clock() + 0.05
@@ -180,8 +181,8 @@ class Crowd:
                 whole = len(data) // size * size
                 rest[descriptor] = data[whole:]
                 for end in range(size, whole + 1, size):
-                    number = int(data[end - 10 : end - 2])
+                    place = place_of[int(data[end - 10 : end - 2])]
                     # The last time this event was due before now.
-                    turn = (int((now - started) * rate) - number) // len(packets)
-                    waits.append(now - (started + (turn * len(packets) + number) / rate))
+                    turn = (int((now - started) * rate) - place) // len(packets)
+                    waits.append(now - (started + (turn * len(packets) + place) / rate))
         return waits

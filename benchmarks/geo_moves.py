@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.geo_ways import position_packets
@@ -13,28 +14,52 @@ if TYPE_CHECKING:
     from benchmarks.geo_ways import Way
 
 STEP_M: Final = 15.0
-EVENTS_PER_ROUND: Final = 50
-"""Events routed for each time that all clients have reported."""
+REPORTS: Final = 10
+"""Positions a client reports in a round."""
+EVENTS: Final = 500
+"""Events routed in a round."""
 
 
-def moves_per_second(way: Way, seconds: float, random: np.random.Generator) -> tuple[float, float]:
-    """Subscriptions moved and positions reported per second, while events are routed.
+@dataclass(slots=True, frozen=True)
+class Moves:
+    """What was reached.
 
-    A round is a report of every client and some events, sent together; it is over when the broker has taken all of it.
+    Args:
+        reports: positions that clients reported, per second.
+        moves: subscriptions that moved with them, per second.
+        events: events routed beside, per second.
+        cpu_us: the broker's processor time for one moved subscription, with its share of the routing, in microseconds.
+    """
+
+    reports: float
+    moves: float
+    events: float
+    cpu_us: float
+
+
+def moves_per_second(way: Way, seconds: float, random: np.random.Generator) -> Moves:
+    """Positions reported and subscriptions moved per second, while events are routed.
+
+    A round is some reports of every client and some events, sent together; it is over when the broker has taken it all.
     """
     world, crowd = way.world, way.crowd
-    rounds = []
-    for _ in range(5):
+    ways: list[list[bytes]] = [[] for _ in range(world.clients)]
+    for _ in range(REPORTS):
         world.step(random, STEP_M)
-        rounds.append(position_packets(world))
-    per_client = int(world.moving.sum()) / world.clients
-    reports = number = 0
-    started = time.perf_counter()
+        for steps, packet in zip(ways, position_packets(world), strict=True):
+            steps.append(packet)
+    packets = [b"".join(steps) for steps in ways]
+    per_report = int(world.moving.sum()) / world.clients
+    events = way.packets[:EVENTS]
+    rounds = 0
+    cpu, started = crowd.broker.cpu_seconds(), time.perf_counter()
     while time.perf_counter() < started + seconds:
-        at = number * EVENTS_PER_ROUND % (len(way.packets) - EVENTS_PER_ROUND)
-        crowd.publisher.sendall(b"".join(way.packets[at : at + EVENTS_PER_ROUND]))
-        crowd.tell_all(rounds[number % len(rounds)])
-        reports += world.clients
-        number += 1
+        crowd.publisher.sendall(b"".join(events))
+        crowd.tell_all(packets)
+        rounds += 1
     elapsed = time.perf_counter() - started
-    return reports * per_client / elapsed, reports / elapsed
+    reports = rounds * REPORTS * world.clients
+    used = (crowd.broker.cpu_seconds() - cpu) * 1e6
+    return Moves(
+        reports / elapsed, reports * per_report / elapsed, rounds * len(events) / elapsed, used / (reports * per_report)
+    )

@@ -17,7 +17,6 @@ from broker_plugins.ranked.choice import Choice
 from broker_plugins.ranked.conditions import box_of, point_of
 from broker_plugins.ranked.options import RankedCounters, RankedOptions
 from broker_plugins.ranked.shelves import Holder, Shelf
-from spatial_index import RankedBoxes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,7 +71,6 @@ class RankedPlugin(Plugin):
         self._recovering = True
         engine.loop.call_soon(self._recovered)
         self.payloads = payloads_of(engine, self.options.max_json_bytes)
-        RankedBoxes[Holder]().top({}, 1)  # loads what the index loads when it is first asked, before anybody waits
 
     def _recovered(self) -> None:
         """All sessions are restored: put their subscriptions in the order of their age before anybody publishes."""
