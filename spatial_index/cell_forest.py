@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spatial_index.slot_table import Slots, SlotTable
 
     Cell = int | Crowd
-    Level = tuple[int, Callable[[int], Cell | None]]
+    Level = tuple[int, Callable[..., Cell | None]]
     Leaf = tuple[int, int]
 
 
@@ -257,9 +257,11 @@ class CellForest:
                 arena.free(cell)
             cells[key] = crowd
         crowd.extend(slots, self._table.bounds[:, slots])
-        np.asarray(self._table.crowded)[slots] = 1
         if crowd.count > crowd.split_at:
             self._split(level, key, crowd)
+        if cells.get(key) is crowd:
+            # Marked only now: what a split sent into runs below moves without looking for packed copies of itself.
+            np.asarray(self._table.crowded)[crowd.slots] = 1
 
     def _put_groups(self, level: int, keys: Slots, slots: Slots) -> None:
         """Put slots, sorted by cell, into the cells of one level."""

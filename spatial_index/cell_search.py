@@ -6,6 +6,7 @@ cell in a few vector operations; only crowds are asked one by one.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from spatial_index.spaces import Box
 
     Pairs = tuple[Slots, Slots]
+
+NO_RUN = -1
 
 SCAN_COST = 64
 """How many boxes a vector scan looks at in the time that one cell takes to visit."""
@@ -75,13 +78,16 @@ def touching_pairs(levels: Sequence[Level], arena: Arena, table: SlotTable, corn
     for level, get in levels:
         which, keys = _cells_of(level, corners)
         names, inverse = np.unique(keys, return_inverse=True)
-        cells = [get(name) for name in names.tolist()]
-        numbers = np.fromiter((cell if cell.__class__ is int else -1 for cell in cells), np.int64, len(cells))
+        cells = list(map(get, names.tolist(), repeat(NO_RUN)))
+        try:
+            numbers, crowded = np.array(cells, np.int64), []
+        except TypeError:  # there are crowds among the runs
+            crowded = [place for place, cell in enumerate(cells) if cell.__class__ is Crowd]
+            numbers = np.array([cell if cell.__class__ is int else NO_RUN for cell in cells], np.int64)
         wanted = numbers[inverse]
         held = wanted >= 0
         if held.any():
             runs.append((which[held], wanted[held]))
-        crowded = [place for place, cell in enumerate(cells) if cell.__class__ is Crowd]
         if crowded:
             found.extend(_crowd_pairs(cells, crowded, which, inverse, limits))
     if runs:

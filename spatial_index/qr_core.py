@@ -66,7 +66,7 @@ class QRCore(Generic[Id]):
         self._arena = Arena()
         self._levels: list[Level] = []
         forest = (self._table, self._grid, self._arena, self._levels)
-        self._r = CellForest(*forest, looseness=2, tightness=1, run_limit=32)
+        self._r = CellForest(*forest, looseness=2, tightness=1, run_limit=24)
         self._q = CellForest(*forest, looseness=1, tightness=0, run_limit=48)
         self._exact = ExactShapes(space, self._table)
         self._moves = self._to_q = self._to_r = 0
@@ -147,7 +147,7 @@ class QRCore(Generic[Id]):
         except TypeError:
             return self._at_border(x, y)
         table = self._table
-        x0, y0, x1, y1 = table.x0, table.y0, table.x1, table.y1
+        x0, y0, x1, y1 = table.sides
         entries = self._arena.entries
         ids = table.ids
         near: list[int] = []

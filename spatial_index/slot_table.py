@@ -40,6 +40,7 @@ class SlotTable:
         "ids",
         "kind",
         "side",
+        "sides",
         "x0",
         "x1",
         "y0",
@@ -60,6 +61,7 @@ class SlotTable:
     def _hold(self, bounds: Floats, home: Slots, marks: NDArray[np.uint8], ids: NDArray[Any]) -> None:
         self.bounds = bounds
         self.x0, self.y0, self.x1, self.y1 = (cast("memoryview[float]", memoryview(row)) for row in bounds)
+        self.sides = (self.x0, self.y0, self.x1, self.y1)
         self.home = cast("memoryview[int]", memoryview(cast("Buffer", home)))
         self.side, self.kind, self.heat, self.crowded, self.fine = (
             cast("memoryview[int]", memoryview(row)) for row in marks
