@@ -42,8 +42,7 @@ class Matches(Generic[Id]):
         ids = names[rows]
         for question in sorted(apart, reverse=True):
             # From the last one on, so that offsets before it still hold.
-            answer = np.empty(len(apart[question]), object)
-            answer[:] = apart[question]
+            answer = np.fromiter(apart[question], object, len(apart[question]))
             ids = np.insert(ids, offsets[question], answer)
             offsets[question + 1 :] += len(answer)
         return cls(offsets, ids)

@@ -217,9 +217,8 @@ class QRIndex(QRCore[Id]):
         bounds = sides[:, order]
         table.bounds[:, slots] = bounds
         chosen = [keys[place] for place in order.tolist()]
-        names = np.empty(len(chosen), object)
-        names[:] = chosen
-        table.ids[slots] = names
+        # One object after the other: an id that is a tuple must not be taken for a row of numbers.
+        table.ids[slots] = np.fromiter(chosen, object, len(chosen))
         table.column("side")[slots] = side
         table.column("heat")[slots] = heat
         forest = self._q if side == MOVING else self._r

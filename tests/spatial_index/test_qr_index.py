@@ -301,9 +301,11 @@ def test_one_move_now_and_then_does_not_leave_the_r_side():
 def test_any_number_of_ids_share_a_box():
     index = QRIndex()
     box = (126.9, 37.4, 127.1, 37.6)
-    for key in range(500):
+    for key in range(250):
         index.insert(("seoul", key), box)
+    index.insert_many([("seoul", key) for key in range(250, 500)], [box] * 250)
     assert len(index.at(127.0, 37.5)) == 500
+    assert sorted(index.at_many([127.0, 180.0], [37.5, 0.0])[0]) == [("seoul", key) for key in range(500)]
     for key in range(0, 500, 2):
         index.remove(("seoul", key))
     assert sorted(index.at(127.0, 37.5)) == [("seoul", key) for key in range(1, 500, 2)]
