@@ -1,0 +1,318 @@
+"""Takes the broker's spool into the lake: every record exactly once, whatever is killed and however often.
+
+Idea: a streaming query over the *names* of closed segments (Spark's file source remembers which it has handed out).
+For each micro-batch the driver looks at names and footers, puts aside what is torn or foreign, and takes of each
+segment the record numbers that the ledger does not have yet; Spark reads and writes those, and the ledger, written
+last and whole, makes them count. Nothing is dropped for being late: there is no state that would have to forget.
+
+Command:
+
+    python -m spark_jobs.ingest --spool telemetry --lake lake            # follow the spool until interrupted
+    python -m spark_jobs.ingest --spool telemetry --lake lake --once     # take what is there and end
+
+What one sees: a line for each commit, such as `commit 12: 34,012 records of 7 tables in 1.2 s, 2.1 s behind`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlparse
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
+
+from broker_plugins.telemetry.schema import NewerSchemaError, table
+from spark_jobs.lake import FAN_IN, Lake
+from spark_jobs.segments import Found, NotASegmentError, inspect
+from spark_jobs.session import build_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_jobs.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+OLDEST_SEGMENT: Final = "365d"
+"""Spark forgets names this much older than the newest one. By default that is a week, after which a copied spool of
+last month would be passed over without a word."""
+ROWS_PER_FILE: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A segment, and which of its records to take.
+
+    Args:
+        found: the segment.
+        parts: intervals of record numbers, in order; the whole of it if that is one interval from first to last.
+    """
+
+    found: Found
+    parts: tuple[tuple[int, int], ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it was taken before."""
+        return self.parts == ((self.found.segment.first, self.found.segment.last),)
+
+
+@dataclass(slots=True)
+class Commit:
+    """What one micro-batch brought.
+
+    Args:
+        number: of the commit.
+        rows: by table, the records taken.
+        seconds: how long it took.
+        behind_s: how far the latest record lies back.
+        put_aside: by path, why files were put aside.
+        refused: segments of a newer schema.
+    """
+
+    number: int
+    rows: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    behind_s: float = 0.0
+    put_aside: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        said = f"commit {self.number}: {sum(self.rows.values()):,} records of {len(self.rows)} tables"
+        said += f" in {self.seconds:.1f} s, {self.behind_s:.1f} s behind"
+        if self.put_aside:
+            said += f"; {len(self.put_aside)} files put aside"
+        if self.refused:
+            said += f"; {len(self.refused)} segments of a newer schema refused: update this program"
+        return said
+
+
+def segments(spark: SparkSession, spool: Path, files_at_once: int = 1_000) -> DataFrame:
+    """The paths of closed segments as a stream; hidden files, still being written, are none."""
+    return (
+        spark.readStream.format("binaryFile")
+        .schema(FILES)
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", "*.parquet")
+        .option("maxFilesPerTrigger", str(files_at_once))
+        .option("maxFileAge", OLDEST_SEGMENT)
+        .option("ignoreMissingFiles", "true")
+        .load(str(spool))
+        .select("path")  # the content is not read unless it is asked for
+    )
+
+
+def read_segments(spark: SparkSession, name: str, takes: Sequence[Take]) -> DataFrame:
+    """The records to take from segments of one table; a field younger than a segment is null in it."""
+    schema = table(name).ddl()
+    whole = [str(take.found.path) for take in takes if take.whole]
+    frames = [spark.read.schema(schema).parquet(*whole)] if whole else []
+    for take in takes:
+        if not take.whole:
+            records = spark.read.schema(schema).parquet(str(take.found.path))
+            wanted = F.lit(False)
+            for first, last in take.parts:
+                wanted = wanted | F.col("sequence").between(first, last)
+            frames.append(records.where(wanted))
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.unionByName(frame)
+    return found
+
+
+class Ingestion:
+    """Takes batches of paths into a lake. One process at a time may do so.
+
+    Args:
+        spark: the session.
+        spool: where the segments are.
+        lake: where the records go.
+        on_commit: told of each commit, after it was made.
+    """
+
+    def __init__(
+        self, spark: SparkSession, spool: Path, lake: Lake, on_commit: Callable[[Commit], None] | None = None
+    ) -> None:
+        self._spark = spark
+        self.spool = spool.absolute()
+        self.lake = lake
+        self._on_commit = on_commit
+        self.ledger: Ledger = lake.ledger()
+        self.checkpoint = lake.root / "checkpoint" / "ingest"
+        lake.clear_leftovers(self.ledger)
+        self._move_aside()
+        if self.ledger.refused:  # perhaps this program is newer than the one that refused them
+            again, self.ledger.refused = self.ledger.refused, []
+            self.take([Path(path) for path in again])
+
+    def start(self, trigger_s: float | None, files_at_once: int = 1_000) -> StreamingQuery:
+        """Start the streaming query.
+
+        Args:
+            trigger_s: how often to look for segments; None takes what is there and ends.
+            files_at_once: how many segments a micro-batch may have.
+        """
+        self.spool.mkdir(parents=True, exist_ok=True)
+        writer = segments(self._spark, self.spool, files_at_once).writeStream.queryName("ingest")
+        writer = writer.foreachBatch(self.batch).option("checkpointLocation", str(self.checkpoint))
+        if trigger_s is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds").start()
+
+    def batch(self, paths: DataFrame, number: int) -> None:
+        """One micro-batch; one that was taken before the process was killed is known again."""
+        query = json.loads((self.checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+        if query == self.ledger.query and number <= self.ledger.batch:
+            return
+        self.take([local_path(row.path) for row in paths.collect()], query, number)
+
+    def take(self, paths: Iterable[Path], query: str | None = None, batch: int | None = None) -> Commit:
+        """Take files in as one commit."""
+        began = time.monotonic()
+        ordered = sorted(set(paths), key=lambda path: path.name)
+        try:
+            ledger, commit = self._try(ordered, deep=False)
+        except (Py4JJavaError, PySparkException):
+            # A segment that vanished meanwhile, or whose footer is whole and its pages are not. Look at all of each.
+            ledger, commit = self._try(ordered, deep=True)
+        if query is not None and batch is not None:
+            ledger.query, ledger.batch = query, batch
+        self.lake.commit(ledger)
+        self.ledger = ledger
+        self._move_aside()
+        if ledger.commit % FAN_IN == 0:
+            for name in ledger.tables:
+                self.lake.put_together(self._spark, name)
+            self.lake.remove_replaced()
+        commit.seconds = time.monotonic() - began
+        commit.behind_s = time.time() - max(ledger.latest_us.values(), default=0) / 1e6
+        if self._on_commit is not None:
+            self._on_commit(commit)
+        return commit
+
+    def _try(self, paths: Iterable[Path], deep: bool) -> tuple[Ledger, Commit]:
+        """Decide about files and write their records; the ledger that would make them count is returned."""
+        ledger = self.lake.ledger()  # a fresh copy: what fails half-way must not be remembered
+        ledger.refused = list(self.ledger.refused)
+        ledger.commit += 1
+        commit = Commit(ledger.commit)
+        takes: dict[str, list[Take]] = {}
+        for path in paths:
+            taken = self._look(path, ledger, commit, deep)
+            if taken is not None:
+                takes.setdefault(taken.found.table.name, []).append(taken)
+        self._write(takes, ledger, commit)
+        return ledger, commit
+
+    def _look(self, path: Path, ledger: Ledger, commit: Commit, deep: bool) -> Take | None:
+        """Decide about one file, and note it."""
+        try:
+            found = inspect(path, deep=deep)
+        except FileNotFoundError:
+            ledger.counts.vanished += 1
+            log.warning("%s was removed before it was read: let the spool keep segments for longer", path)
+            return None
+        except NewerSchemaError as error:
+            ledger.counts.refused += 1
+            ledger.refused.append(str(path))
+            commit.refused.append(str(path))
+            log.warning("segment refused, it stays where it is: %s", error)
+            return None
+        except NotASegmentError as error:
+            ledger.counts.quarantined += 1
+            ledger.aside[str(path)] = commit.put_aside[str(path)] = str(error)
+            log.warning("file put aside: %s", error)
+            return None
+        coverage = ledger.coverage(found.table.name, found.run)
+        first, last = found.segment.first, found.segment.last
+        parts = tuple(coverage.uncovered(first, last))
+        coverage.add(first, last)
+        ledger.covered.setdefault(found.table.name, {})[found.run] = coverage.intervals
+        ledger.counts.segments += 1
+        if found.latest_us is not None:
+            node = found.segment.node
+            ledger.latest_us[node] = max(found.latest_us, ledger.latest_us.get(node, 0))
+        if not parts:
+            ledger.counts.doubled += found.rows
+            return None
+        return Take(found, parts)
+
+    def _write(self, takes: dict[str, list[Take]], ledger: Ledger, commit: Commit) -> None:
+        """Write the records, tables side by side: each job is short, and most of it is waiting for its start."""
+
+        def write(name: str) -> tuple[str, int, int]:
+            before = sum(take.found.rows for take in takes[name])
+            rows = self._taken(takes[name])
+            files = max(1, min(before // ROWS_PER_FILE, 64))
+            self.lake.write(read_segments(self._spark, name, takes[name]), name, ledger.commit, files)
+            return name, rows, before - rows
+
+        self.lake.clear_leftovers(self.lake.ledger())
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            for name, rows, doubled in pool.map(write, takes):
+                commit.rows[name] = rows
+                ledger.tables[name] = ledger.tables.get(name, 0) + rows
+                ledger.counts.rows += rows
+                ledger.counts.doubled += doubled
+
+    def _taken(self, takes: Sequence[Take]) -> int:
+        """How many records are taken: by the footers where segments are taken whole, else counted."""
+        rows = sum(take.found.rows for take in takes if take.whole)
+        parts = [take for take in takes if not take.whole]
+        return rows + (read_segments(self._spark, parts[0].found.table.name, parts).count() if parts else 0)
+
+    def _move_aside(self) -> None:
+        """Move what was put aside out of the spool, after the ledger says so: a crash in between repeats it."""
+        aside = self.lake.root / "quarantine"
+        for name in self.ledger.aside:
+            path = Path(name)
+            try:
+                aside.mkdir(parents=True, exist_ok=True)
+                path.rename(aside / f"{path.parent.parent.name}_{path.parent.name}_{path.name}")
+            except FileNotFoundError:
+                continue  # moved before
+            except OSError as error:
+                log.warning("%s cannot be moved to %s, it stays where it is: %s", path, aside, error.strerror)
+        self.ledger.aside = {}
+
+
+def local_path(uri: str) -> Path:
+    """A path as Spark writes it (`file:/spool/x%20y`) as one of this machine."""
+    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the job; see the head of this module."""
+    parser = argparse.ArgumentParser(description="Take the broker's telemetry spool into the lake.")
+    parser.add_argument("--spool", type=Path, required=True, help="the directory the telemetry plugin writes")
+    parser.add_argument("--lake", type=Path, required=True, help="the directory the tables go to")
+    parser.add_argument("--once", action="store_true", help="take what is there and end")
+    parser.add_argument("--trigger-s", type=float, default=1.0, help="how often to look for segments (1)")
+    parser.add_argument("--files-at-once", type=int, default=1_000, help="segments in a micro-batch at most (1000)")
+    parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    spark = build_session("locus ingest", arguments.master or None)
+    ingestion = Ingestion(spark, arguments.spool, Lake(arguments.lake), lambda commit: print(commit, flush=True))
+    query: Any = ingestion.start(None if arguments.once else arguments.trigger_s, arguments.files_at_once)
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

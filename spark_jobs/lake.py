@@ -1,0 +1,154 @@
+"""The lake: what ingestion writes and every other job reads. A directory, Parquet files and one ledger.
+
+    <lake>/ledger.json                        what has been taken, and the number of the last commit
+    <lake>/tables/publishes/17-17/*.parquet   the records of commit 17; a column `commit` says so in each record
+    <lake>/tables/publishes/1-16/*.parquet    those of commits 1 to 16, put together
+    <lake>/metrics/…, <lake>/training/…       what the jobs make of it
+
+A directory appears by rename and never changes. A reader takes the directories that no wider one contains, and of
+their records those up to the last commit: so it sees whole commits only, and none twice, whatever happens meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
+
+from broker_plugins.telemetry.schema import TABLES, table
+from spark_jobs.ledger import Ledger, read_ledger, write_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FAN_IN: Final = 16
+"""So many directories of one size are put together into one of the next size."""
+GRACE_S: Final = 900.0
+"""How long a directory stays after it was put together with others: a job may be reading it."""
+_RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+class Lake:
+    """One lake.
+
+    Args:
+        root: its directory; made when something is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.ledger_path = self.root / "ledger.json"
+
+    def ledger(self) -> Ledger:
+        """What has been taken so far."""
+        return read_ledger(self.ledger_path)
+
+    def directory(self, name: str) -> Path:
+        """Where the records of a table are."""
+        return self.root / "tables" / table(name).name
+
+    # Reading.
+
+    def read(self, spark: SparkSession, name: str, after: int = 0, upto: int | None = None) -> DataFrame:
+        """The records of a table, each once, with the column `commit`.
+
+        Args:
+            spark: the session.
+            name: the table.
+            after: leave out commits up to this one: what a job has seen before.
+            upto: leave out later commits; the last one if not said.
+        """
+        last = self.ledger().commit if upto is None else upto
+        schema = table(name).ddl() + ", `commit` BIGINT"
+        paths = [str(path) for first, end, path in live(self.directory(name)) if first <= last and end > after]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        records = spark.read.schema(schema).parquet(*paths)
+        return records.where((F.col("commit") > after) & (F.col("commit") <= last))
+
+    # Writing: ingestion only, one process at a time.
+
+    def clear_leftovers(self, ledger: Ledger) -> None:
+        """Remove what a process that was killed left: hidden directories, and those of commits never made."""
+        for name in TABLES:
+            directory = self.directory(name)
+            for path in directory.glob(".*"):
+                shutil.rmtree(path)
+            for first, _, path in ranges(directory):
+                if first > ledger.commit:
+                    shutil.rmtree(path)
+
+    def write(self, records: DataFrame, name: str, commit: int, files: int) -> None:
+        """Write the records of one table for a commit that is about to be made."""
+        self._place(records.withColumn("commit", F.lit(commit).cast("bigint")), name, commit, commit, files)
+
+    def commit(self, ledger: Ledger) -> None:
+        """Make a commit: from now on readers see the records of it."""
+        write_ledger(self.ledger_path, ledger)
+
+    def put_together(self, spark: SparkSession, name: str) -> int:
+        """Merge small directories of a table into larger ones; returns how many were merged."""
+        merged = 0
+        last = self.ledger().commit
+        size = 1
+        while size * FAN_IN <= last:
+            size *= FAN_IN
+            whole = last // size * size
+            for start in sorted({(first - 1) // size * size + 1 for first, _, _ in live(self.directory(name))}):
+                end = start + size - 1
+                parts = [(first, until, path) for first, until, path in live(self.directory(name)) if first >= start]
+                parts = [(first, until, path) for first, until, path in parts if until <= end]
+                if end > whole or len(parts) < 2:
+                    continue
+                schema = table(name).ddl() + ", `commit` BIGINT"
+                records = spark.read.schema(schema).parquet(*(str(path) for _, _, path in parts))
+                self._place(records, name, start, end, 1)
+                merged += len(parts)
+        return merged
+
+    def remove_replaced(self, now_s: float | None = None) -> int:
+        """Remove directories that were put together long enough ago; returns how many."""
+        now_s = time.time() if now_s is None else now_s
+        removed = 0
+        for name in TABLES:
+            directory = self.directory(name)
+            kept = live(directory)
+            for first, last, path in ranges(directory):
+                wider = [other for a, b, other in kept if a <= first and last <= b and other != path]
+                if wider and wider[0].stat().st_mtime < now_s - GRACE_S:
+                    shutil.rmtree(path)
+                    removed += 1
+        return removed
+
+    def _place(self, records: DataFrame, name: str, first: int, last: int, files: int) -> None:
+        directory = self.directory(name)
+        directory.mkdir(parents=True, exist_ok=True)
+        hidden = directory / f".{first}-{last}-{uuid.uuid4().hex}"
+        records.coalesce(files).write.parquet(str(hidden))
+        hidden.rename(directory / f"{first}-{last}")
+
+
+def ranges(directory: Path) -> list[tuple[int, int, Path]]:
+    """What lies in a directory under a name like `1-16`, with both numbers."""
+    found = []
+    for path in directory.iterdir() if directory.is_dir() else ():
+        match = _RANGE.fullmatch(path.name.removesuffix(".parquet"))
+        if match:
+            found.append((int(match[1]), int(match[2]), path))
+    return sorted(found)
+
+
+def live(directory: Path) -> list[tuple[int, int, Path]]:
+    """Of `ranges`, those that are not contained in a wider one."""
+    found = sorted(ranges(directory), key=lambda entry: (entry[0], -entry[1]))
+    kept: list[tuple[int, int, Path]] = []
+    for first, last, path in found:
+        if not kept or last > kept[-1][1]:
+            kept.append((first, last, path))
+    return kept
