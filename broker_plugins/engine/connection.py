@@ -55,7 +55,7 @@ class Connection(Link):
             raise ProtocolViolation("MQTT-3.1.0-1", "PUBLISH before CONNECT")
         engine = self.engine
         route = engine.routes.by_topic.get(topic)
-        if route is not None and first == 0x30 and route.plain:
+        if route is not None and first == 0x30 and route.plain and engine.sequence < engine.sampled_after:
             # The packet of a QoS 0 message is the same for everybody: it is passed on as it came.
             engine.sequence += 1
             packet = chunk[start:end]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
+import random
+import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from broker_plugins.engine.options import EngineOptions
     from broker_plugins.engine.session import Session
     from broker_plugins.engine.store import Store
+    from broker_plugins.engine.subscription import Subscription
     from broker_plugins.grammar import Space
 
 log = logging.getLogger(__name__)
@@ -66,6 +70,10 @@ class EngineCore:
         self.wheel = Wheel()
         self.sequence = 0
         """How many messages were published so far."""
+        self.sampling = 0.0
+        """The share of messages that plugins which sample hear of."""
+        self.sampled_after = sys.maxsize
+        """The next message of the sample is the first one with a greater sequence."""
         self.subscriptions_made = 0
         self.subscription_count = 0
         self.queued_bytes = 0
@@ -85,7 +93,7 @@ class EngineCore:
     def reconsider_plain(self) -> None:
         """Find out anew whether QoS 0 messages may take the short way."""
         hooks = self.hooks
-        plain = not (self.guard or hooks.published or hooks.delivered or hooks.dropped or self.feeds.count)
+        plain = not (self.guard or hooks.hears_all or self.feeds.count)
         if plain != self.routes.all_plain:
             self.routes.all_plain = plain
             self.routes.forget()
@@ -96,6 +104,33 @@ class EngineCore:
             self.routes.forget()
         else:
             self.routes.changed(inner)
+
+    # Samples.
+
+    def sample(self, share: float) -> None:
+        """Let plugins that sample hear of this share of all messages from now on, and of all that are retained.
+
+        Every message is as likely as any other to be in the sample, whatever came before it: one message in so many
+        would always meet the same publisher where several take turns.
+        """
+        self.sampling = min(max(share, 0.0), 1.0)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Decide how many messages are passed over until the next one of the sample."""
+        share = self.sampling
+        if share <= 0.0:
+            self.sampled_after = sys.maxsize
+        elif share >= 1.0:
+            self.sampled_after = self.sequence
+        else:
+            self.sampled_after = self.sequence + int(math.log(1.0 - random.random()) / math.log1p(-share))
+
+    def _take_sample(self, message: Message) -> None:
+        message.taken_ns = time.time_ns()
+        message.weight = 1.0 if message.retain else 1.0 / self.sampling
+        if self.sequence > self.sampled_after:
+            self._draw()
 
     # The end of a turn.
 
@@ -133,6 +168,14 @@ class EngineCore:
             if batch:
                 for hook in hooks:
                     self._call(hook, batch)
+        if published and self.hooks.sampled_published:
+            taken = [message for message in published if message.weight]
+            for hook in self.hooks.sampled_published:
+                self._call(hook, taken)
+        if delivered and self.hooks.sampled_delivered:
+            handed = [delivery for delivery in delivered if delivery[1].weight]
+            for hook in self.hooks.sampled_delivered:
+                self._call(hook, handed)
 
     def _tell_later(self) -> None:
         if not self._flush_due:
@@ -149,6 +192,11 @@ class EngineCore:
             self.counters.plugin_faults += 1
             log.exception("plugin %s failed", getattr(hook, "__qualname__", hook))
             return None
+
+    def retained_sent(self, subscription: Subscription, message: Message) -> None:
+        """A retained message went to a subscription."""
+        for hook in self.hooks.retained_sent:
+            self._call(hook, subscription, message)
 
     def dropped(self, session: Session | None, message: Message, counter: str) -> None:
         """A message did not reach a receiver."""

@@ -161,7 +161,11 @@ class Feeds:
     def send(self, subscription: Subscription, message: Message) -> bool:
         """Send a message with RETAIN set [MQTT-3.3.1-8], at the lower of the two QoS; False if it was dropped."""
         self._engine.counters.deliveries += 1
-        return subscription.session.deliver(message, min(subscription.qos, message.qos), retain=True)  # [MQTT-3.8.4-6]
+        qos = min(subscription.qos, message.qos)  # [MQTT-3.8.4-6]
+        if not subscription.session.deliver(message, qos, retain=True):
+            return False
+        self._engine.retained_sent(subscription, message)
+        return True
 
     def before_live(self, message: Message, receivers: list[Session]) -> None:
         """A message that is not retained goes to these sessions: what feeds owe them of its topic goes first.

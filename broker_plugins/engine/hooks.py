@@ -79,6 +79,9 @@ class Hooks:
     """Whether `select` orders or cuts what others add: it is then called after the `select` of all who only add."""
     reads_clauses = False
     """Whether `select` is called for every message with clauses, whatever `concerns` says of its topic."""
+    samples = False
+    """Whether `on_published` and `on_delivered` hear of a sample of all messages only (see `EngineCore.sample`): then
+    the others may take the short way, on which nobody is told of anything."""
 
     def start(self, engine: Engine) -> None:
         """The engine runs; sessions and retained messages are loaded, nobody is connected yet."""
@@ -141,6 +144,9 @@ class Hooks:
     def on_session_ended(self, session: Session) -> None:
         """A session is gone for good, with all that was queued for it."""
 
+    def on_retained_sent(self, subscription: Subscription, message: Message) -> None:
+        """A retained message was handed to a subscription because it is retained."""
+
     def on_enqueued(self, message: Message, reached: Mapping[Session, int]) -> None:
         """A message was handed to these sessions at a QoS and not dropped; called where `concerns` answers True."""
 
@@ -165,10 +171,14 @@ class HookTable:
         "disconnected",
         "dropped",
         "enqueued",
+        "hears_all",
         "plugins",
         "publish",
         "published",
         "retained",
+        "retained_sent",
+        "sampled_delivered",
+        "sampled_published",
         "select",
         "session_ended",
         "subscribe",
@@ -191,9 +201,17 @@ class HookTable:
         self.subscribed = self._defined(Hooks.on_subscribed)
         self.unsubscribed = self._defined(Hooks.on_unsubscribed)
         self.session_ended = self._defined(Hooks.on_session_ended)
-        self.published = self._defined(Hooks.on_published)
-        self.delivered = self._defined(Hooks.on_delivered)
+        self.retained_sent = self._defined(Hooks.on_retained_sent)
+        published, delivered = self._defining(Hooks.on_published), self._defining(Hooks.on_delivered)
+        self.published = [plugin.on_published for plugin in published if not plugin.samples]
+        self.delivered = [plugin.on_delivered for plugin in delivered if not plugin.samples]
+        self.sampled_published = [plugin.on_published for plugin in published if plugin.samples]
+        self.sampled_delivered = [plugin.on_delivered for plugin in delivered if plugin.samples]
         self.dropped = self._defined(Hooks.on_dropped)
+        self.hears_all = any(
+            not plugin.samples for plugin in (*published, *delivered, *self._defining(Hooks.on_dropped))
+        )
+        """Whether somebody is to be told of every message."""
 
     def _defining(self, hook: Callable[..., object]) -> list[Hooks]:
         return [plugin for plugin in self.plugins if getattr(type(plugin), hook.__name__) is not hook]

@@ -34,8 +34,10 @@ class Message:
         "sequence",
         "stored_id",
         "stored_refs",
+        "taken_ns",
         "topic",
         "volatile",
+        "weight",
         "whole",
     )
 
@@ -56,6 +58,10 @@ class Message:
         self.volatile = volatile
         self.sequence = 0
         """The engine's count of messages when it took this one: larger is newer."""
+        self.weight = 0.0
+        """For how many messages it stands in the sample that plugins hear of; 0 while it is not in the sample."""
+        self.taken_ns = 0
+        """When a message of the sample was taken, in nanoseconds since 1970."""
         self.clauses: Clauses | None = None
         """What its publisher said of it in the last level of its topic."""
         self.properties: dict[str, Any] | None = None
@@ -106,3 +112,13 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.topic!r}, {len(self.payload)} bytes, qos={self.qos}, retain={self.retain})"
+
+
+def message_of(packet: bytes) -> Message:
+    """The message in a QoS 0 PUBLISH that was passed on as it came; nobody knows any more who sent it."""
+    at = 1
+    while packet[at] & 0x80:
+        at += 1
+    start = at + 3
+    end = start + int.from_bytes(packet[at + 1 : start], "big")
+    return Message(packet[start:end].decode(), packet[end:])

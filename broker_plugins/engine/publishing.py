@@ -71,14 +71,11 @@ class Publishing(EngineCore):
         if self.feeds.count and not message.retain:
             self.feeds.before_live(message, [session for session, _ in targets])
         self.counters.deliveries += len(targets)
-        if route.before or route.after:
+        if route.before or route.after or message.weight or self.hooks.delivered:
             self._deliver_watched(message, targets, groups, route)
         else:
             for session, granted in targets:
                 session.deliver(message, granted if granted < qos else qos)  # noqa: FURB136  [MQTT-3.8.4-6] [MQTT-3.3.5-1]
-        if self.hooks.delivered:
-            self._delivered.extend((session, message, min(granted, qos)) for session, granted in targets)
-            self._tell_later()
         if groups:
             self._deliver_to_groups(message, groups)
 
@@ -103,6 +100,9 @@ class Publishing(EngineCore):
                 reached[session] = qos
         for hook in route.after:
             self._call(hook, message, reached)
+        if message.weight or self.hooks.delivered:
+            self._delivered.extend([(session, message, qos) for session, qos in reached.items()])
+            self._tell_later()
 
     def publish_guarded(self, message: Message) -> Generator[Awaitable[Any] | None, Any, None]:
         """The same where every receiver has to be allowed."""
@@ -123,9 +123,6 @@ class Publishing(EngineCore):
             self.feeds.before_live(message, [session for session, _ in allowed])
         self.counters.deliveries += len(allowed)
         self._deliver_watched(message, allowed, groups, route)
-        if self.hooks.delivered:
-            self._delivered.extend((session, message, min(granted, message.qos)) for session, granted in allowed)
-            self._tell_later()
         self._deliver_to_groups(message, groups)
 
     def _may_have(self, session: Session, message: Message) -> Generator[Awaitable[Any] | None, Any, bool]:
@@ -155,6 +152,8 @@ class Publishing(EngineCore):
         """Count a message, let plugins see it first and retain it; None if it goes nowhere."""
         self.sequence += 1
         message.sequence = self.sequence
+        if self.sequence > self.sampled_after or (message.retain and self.sampling):
+            self._take_sample(message)
         if route is None:
             route = self.routes.find(message.topic)
         if message.sender is not None and message.topic.startswith("$"):
@@ -168,7 +167,7 @@ class Publishing(EngineCore):
         except Refused as refused:
             self.refused_publish(message, str(refused))
             return None
-        if self.hooks.published:
+        if message.weight or self.hooks.published:
             self._published.append(message)
             self._tell_later()
         if message.retain:
@@ -191,8 +190,7 @@ class Publishing(EngineCore):
                 continue
             self.counters.deliveries += 1
             qos = min(chosen.qos, message.qos)
-            chosen.session.deliver(message, qos, group=key)
-            if self.hooks.delivered:
+            if chosen.session.deliver(message, qos, group=key) and (message.weight or self.hooks.delivered):
                 self._delivered.append((chosen.session, message, qos))
                 self._tell_later()
 

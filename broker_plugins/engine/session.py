@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.engine.codec import PACKET_IDS, PUBREL
-from broker_plugins.engine.message import Message
+from broker_plugins.engine.message import Message, message_of
 
 if TYPE_CHECKING:
     from broker_plugins.engine.connection import Connection
@@ -216,8 +216,8 @@ class Session:
         self.dropped += 1
         engine = self.engine
         engine.counters.dropped_qos0 += 1
-        if engine.hooks.dropped and not isinstance(item, bytes):
-            engine.dropped(self, item, "dropped_qos0")
+        if engine.hooks.dropped:
+            engine.dropped(self, message_of(item) if isinstance(item, bytes) else item, "dropped_qos0")
 
     def _overflow(self, message: Message) -> None:
         self.dropped += 1
