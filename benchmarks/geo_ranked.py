@@ -56,10 +56,12 @@ def top_k_publishes(subscriptions: int, clients: int, seconds: float, progress: 
             _check(crowd, packets, best, sizes[0])
             rates: list[float] = []
             copies = [len(each) for each in best]
+            cpu = broker.cpu_seconds()
             deadline = time.perf_counter() + seconds
             while time.perf_counter() < deadline or len(rates) < 3:
                 taken, _ = crowd.burst(packets, copies, sizes[0])
                 rates.append(len(packets) / taken)
+            cpu_us = (broker.cpu_seconds() - cpu) / (len(rates) * len(packets)) * 1e6
         finally:
             crowd.close()
     mean = float(np.mean(copies))
@@ -72,7 +74,7 @@ def top_k_publishes(subscriptions: int, clients: int, seconds: float, progress: 
             10_000,
             1.0,
             spread=spread(rates),
-            note=f"{mean:.1f} receivers each, checked against brute force",
+            note=f"{mean:.1f} receivers each, as brute force has them; {cpu_us:.0f} us of the broker's CPU each",
         )
     ]
 

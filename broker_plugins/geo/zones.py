@@ -143,6 +143,9 @@ class Zone:
         if self.space is WGS84:
             x1 -= 360.0 * round((x1 - x0) / 360.0)
             turns = (0.0, 360.0, -360.0)
+        ways = [(x0 + turn, y0, x1 + turn, y1) for turn in turns]
+        if not any(_clips(*way, piece) for way in ways for piece in self._pieces):
+            return False
         exact = self._exact
         if isinstance(exact, CircleShape):
             return self._circle_crossed(x0, y0, x1, y1)
@@ -150,10 +153,8 @@ class Zone:
             assert isinstance(self.shape, Polygon)
             if self._ring is None:
                 self._ring = unwrapped(self.shape, self.space)
-            return any(
-                bool(self._ring.intersects(shapely.LineString([(x0 + turn, y0), (x1 + turn, y1)]))) for turn in turns
-            )
-        return any(_clips(x0 + turn, y0, x1 + turn, y1, piece) for turn in turns for piece in self._pieces)
+            return any(bool(self._ring.intersects(shapely.LineString([way[:2], way[2:]]))) for way in ways)
+        return True
 
     def _circle_crossed(self, x0: float, y0: float, x1: float, y1: float) -> bool:
         # The distance to a centre along a way that is straight in degrees has no closed form: the nearest of some
