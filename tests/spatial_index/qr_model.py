@@ -17,10 +17,14 @@ def haversine(x0, y0, x1, y1):
 
 
 def arcs_meet(w0, e0, w1, e1):
-    """Closed arcs of longitude, either of which may cross the antimeridian."""
-    spans = [(w0, e0 if e0 >= w0 else e0 + 360)]
-    other = (w1, e1 if e1 >= w1 else e1 + 360)
-    return any(w <= other[1] + turn and other[0] + turn <= e for w, e in spans for turn in (-360, 0, 360))
+    """Closed arcs of longitude, either of which may cross the antimeridian.
+
+    Only comparisons: turning an east of -1e-17 by 360 degrees would round it onto meridian 0, which it does not touch.
+    """
+    spans, others = ([(w, e)] if w <= e else [(w, 180), (-180, e)] for w, e in ((w0, e0), (w1, e1)))
+    if any(w <= other_e and other_w <= e for w, e in spans for other_w, other_e in others):
+        return True
+    return all(any(w == -180 or e == 180 for w, e in arcs) for arcs in (spans, others))
 
 
 def boxes_meet(space, a, b):

@@ -334,3 +334,16 @@ def test_the_antimeridian_and_the_poles_are_one_place():
     assert index.at(180, 89) == ["cap"]
     assert sorted(index.intersecting((170, -18, 180, -16))) == ["east of it", "fiji"]
     assert sorted(index.intersecting((100, 80, 110, 90))) == ["cap", "north"]
+
+
+def test_a_box_that_ends_a_hair_before_a_meridian_does_not_touch_it():
+    index = QRIndex()
+    almost_round = (1.0, -10.0, -1e-163, 10.0)
+    index.insert("almost round", almost_round)
+    index.insert("east of Greenwich", (0.0, 0.0, 1e-4, 1.0))
+    assert index.at(0.0, 5.0) == []
+    assert index.at(-1e-163, 5.0) == ["almost round"]
+    assert index.intersecting((0.0, 2.0, 0.5, 3.0)) == []
+    assert index.intersecting(almost_round) == ["almost round"]
+    assert list(index.at_many([0.0, -1e-163], [5.0, 5.0])) == [[], ["almost round"]]
+    assert list(index.intersecting_many([(0.0, 2.0, 0.5, 3.0), almost_round])) == [[], ["almost round"]]

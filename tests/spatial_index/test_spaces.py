@@ -42,8 +42,9 @@ def test_distance_to_a_box_is_that_to_its_nearest_place(x, y, a, b, c, d):
     ys = [box.south + (box.north - box.south) * step for step in steps]
     sampled = min(haversine(x, y, to_x, to_y) for to_x in xs for to_y in ys)
     spacing = 111_200 * math.hypot(box.east - box.west, box.north - box.south) / 40
+    # Both sides of the comparison round; towards the antipode a haversine is right within some decimetres only.
     assert away <= sampled + 1
-    assert sampled - spacing <= away
+    assert sampled - spacing - 1 <= away
 
 
 @given(x=LONGITUDES, y=LATITUDES, to_x=LONGITUDES, to_y=LATITUDES)
