@@ -16,6 +16,7 @@ COMMANDS = {
     "sub": ("clients.sub", "subscribe by topic, place and numbers, and print what comes"),
     "pub": ("clients.pub", "publish a message, at a place, to the best matches, for a while"),
     "fence": ("clients.fence", "put, list and remove the fences that $geo/fence:NAME listens in"),
+    "retained": ("clients.retained", "say why a topic's retained message is sent at once, or let wait"),
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
     "broker": ("broker_plugins.command", "start a broker"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),
