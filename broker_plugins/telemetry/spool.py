@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 HOUR_US: Final = 3_600_000_000
 TEMPORARY_AGE_S: Final = 3_600.0
 """A hidden file this old belongs to nobody any more: segments are written in one go."""
+VALUES_AT_ONCE: Final = 1_000
+BREATH_S: Final = 0.000_1
 NO_PYARROW: Final = "telemetry writes Parquet and needs pyarrow: pip install 'locus-mqtt[telemetry]'"
 
 _HOUR = re.compile(r"hour=\d{4}-\d\d-\d\dT\d\d")
@@ -109,11 +112,7 @@ class Spool:
         directory.mkdir(parents=True, exist_ok=True)
         arrays = [pa.repeat(pa.scalar(self.node), end - start), pa.repeat(pa.scalar(self.incarnation), end - start)]
         fields = [self._field(field.name, field.kind, field.nullable) for field in table(batch.table).fields]
-        for field in fields[2:]:
-            values = columns[field.name]
-            if end - start != len(sequences):
-                values = values[start:end]
-            arrays.append(pa.array(values, type=field.type))
+        arrays += [self._array(columns[field.name], start, end, field.type) for field in fields[2:]]
         metadata = {
             "locus.schema": str(VERSION),
             "locus.table": batch.table,
@@ -132,6 +131,14 @@ class Spool:
             temporary.unlink(missing_ok=True)
             raise
         return path
+
+    def _array(self, values: Sequence[Any], start: int, end: int, kind: Any) -> Any:
+        """A column, made some values at a time: the interpreter is the broker's again in between."""
+        parts = []
+        for at in range(start, end, VALUES_AT_ONCE):
+            parts.append(self._pa.array(values[at : min(at + VALUES_AT_ONCE, end)], type=kind))
+            time.sleep(BREATH_S)
+        return self._pa.chunked_array(parts, type=kind)
 
     def _field(self, name: str, kind: Kind, nullable: bool) -> Any:
         return self._pa.field(name, self._types[kind], nullable=nullable)

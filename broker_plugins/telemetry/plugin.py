@@ -1,0 +1,365 @@
+"""The telemetry plugin: hears what the broker does, and records it for whoever wants to learn from it.
+
+Publishes and deliveries are sampled in the engine (`EngineCore.sample`), so that what is not recorded costs nothing;
+the share follows the traffic, and every record tells its weight. Nothing here waits for the disk: see `writer`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_plugins.engine import Plugin
+from broker_plugins.geo import GeoPlugin
+from broker_plugins.places import Payloads, PlaceFinder, PlaceRule
+from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
+from broker_plugins.telemetry.pace import PACE_S, Pace, in_share
+from broker_plugins.telemetry.recorder import Recorder
+from broker_plugins.telemetry.schema import TABLES
+from broker_plugins.telemetry.spool import Spool
+from broker_plugins.telemetry.writer import Writer
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from amqtt.broker import BrokerContext
+
+    from broker_plugins.engine import Message, Subscription
+    from broker_plugins.engine.engine import Engine
+    from broker_plugins.engine.session import Session
+    from broker_plugins.places import Place
+    from rl_policy import DecisionRecord
+
+NOWHERE = (None, None)
+GATHERED = 1_000
+"""Publishes and deliveries after which their columns are made, if that is before the next look at the pace."""
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _middle(place: Place) -> tuple[float, float]:
+    if len(place) == 2:
+        return place
+    west, south, east, north = place
+    return ((west + east) / 2 if west <= east else (west + east + 360) / 2 % 360, (south + north) / 2)
+
+
+class TelemetryPlugin(Plugin):
+    """Records sessions, subscriptions, messages and decisions as Parquet segments for Spark and others."""
+
+    Config = TelemetryOptions
+    samples = True
+
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
+        self.options: TelemetryOptions = self.config
+        self.counters = TelemetryCounters()
+        shares = self.options.shares if self.options.enabled else dict.fromkeys(TABLES, 0.0)
+        self.recorder = Recorder(self.options.max_buffered_records, shares)
+        self.incarnation = time.time_ns()
+        tables = self.recorder.tables
+        self._sessions, self._subscriptions = tables["sessions"], tables["subscriptions"]
+        self._publishes, self._deliveries, self._drops = tables["publishes"], tables["deliveries"], tables["drops"]
+        self._decisions, self._totals = tables["retained_decisions"], tables["totals"]
+        self._most = max(self._publishes.share, self._deliveries.share)
+        self._message_pace = Pace(self.options.max_messages_per_s)
+        self._drop_pace = Pace(self.options.max_messages_per_s)
+        self._taken: list[Message] = []
+        self._handed: list[tuple[int, str, Message, int, bool]] = []
+        """Deliveries: when, to whom, what, at which QoS, and whether its receiver has messages waiting."""
+        self._writer: Writer | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def start(self, engine: Engine) -> None:
+        """Open the spool and begin to record.
+
+        Raises:
+            SpoolError: pyarrow is not installed.
+        """
+        self._engine = engine
+        if not self.options.enabled:
+            return
+        spool = Spool(Path(self.options.spool_dir), self.options.node, self.incarnation)
+        self._writer = Writer(engine.loop, spool, self.recorder, self.options, self.counters)
+        rules: list[PlaceRule] = []
+        for plugin in engine.hooks.plugins:
+            if isinstance(plugin, GeoPlugin):
+                rules = [PlaceRule.of(text, rule) for text, rule in plugin.options.places.items()]
+            listeners = getattr(plugin, "decisions", None)  # the retained plugin tells what came of its decisions
+            if isinstance(listeners, list) and self._decisions.share:
+                listeners.append(self._decided)
+        self._rules = bool(rules)
+        self._finder: PlaceFinder | None = None
+        self._place_rules = rules
+        self._content = Payloads()
+        engine.sample(self._most)
+        self._looked_at = engine.loop.time()
+        self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
+        self._timers["roll"] = engine.loop.call_later(self.options.roll_s, self._roll)
+
+    def stop(self) -> None:
+        """Write what there is; what still comes while connections are closed is written in `close`."""
+        if self._writer is not None:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._write()
+
+    async def close(self) -> None:
+        """The broker has shut down: write the rest."""
+        if self._writer is not None:
+            self._write()
+            await self._writer.close()
+            self.tally()
+
+    # The clock.
+
+    def _keep_pace(self) -> None:
+        engine = self._engine
+        now = engine.loop.time()
+        elapsed_s, self._looked_at = now - self._looked_at, now
+        self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
+        self._make_columns()
+        counters = engine.counters
+        share = self._most * self._message_pace.seen(engine.sequence + counters.deliveries, elapsed_s)
+        if share != engine.sampling:
+            engine.sample(share)
+        self._drop_pace.seen(
+            counters.dropped_qos0
+            + counters.dropped_queue_full
+            + counters.dropped_retained
+            + counters.refused_publishes
+            + counters.refused_receives,
+            elapsed_s,
+        )
+
+    def _roll(self) -> None:
+        self._timers["roll"] = self._engine.loop.call_later(self.options.roll_s, self._roll)
+        self._write()
+
+    def _write(self) -> None:
+        self._make_columns()
+        if self._totals.share:
+            self._record_totals()
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        assert self._writer is not None
+        self._writer.write(self.recorder.take())
+        self.tally()
+
+    def tally(self) -> None:
+        """Bring the counters up to date."""
+        self.counters.lost_records = self.recorder.room.lost
+        self.counters.buffered_records = self.recorder.room.used
+
+    def _record_totals(self) -> None:
+        engine = self._engine
+        names = [field.name for field in fields(engine.counters)]
+        values = [getattr(engine.counters, name) for name in names]
+        names.append("messages_received")
+        values.append(engine.sequence)
+        self._totals.extend([_now_us()] * len(names), [1.0] * len(names), names, values)
+
+    # Sessions and subscriptions.
+
+    def on_connected(self, session: Session) -> None:
+        """A client came."""
+        self._session("connected", session)
+
+    def on_disconnected(self, session: Session, reason: str) -> None:
+        """A client left."""
+        self._session("disconnected", session, reason)
+
+    def on_session_ended(self, session: Session) -> None:
+        """A session is over."""
+        self._session("ended", session)
+
+    def _session(self, event: str, session: Session, reason: str | None = None) -> None:
+        if self._sessions.share:
+            peer = session.connection.peer if session.connection is not None else None
+            address = None if peer is None else peer[0]
+            self._sessions.note(event, session.client_id, session.clean, address, reason)
+
+    def on_subscribed(self, subscription: Subscription) -> None:
+        """A subscription was made."""
+        self._subscription("subscribed", subscription)
+
+    def on_unsubscribed(self, subscription: Subscription) -> None:
+        """A subscription ended."""
+        self._subscription("unsubscribed", subscription)
+
+    def _subscription(self, event: str, subscription: Subscription) -> None:
+        if self._subscriptions.share:
+            smart = subscription.smart
+            self._subscriptions.note(
+                event,
+                subscription.session.client_id,
+                subscription.text,
+                subscription.inner,
+                subscription.qos,
+                subscription.share,
+                smart is not None and smart.geo is not None,
+                smart is not None and smart.where is not None,
+            )
+
+    # Messages.
+
+    def on_published(self, messages: Sequence[Message]) -> None:
+        """Messages of the sample were taken."""
+        if self._publishes.share:
+            self._taken += messages
+            self._recorded(len(messages))
+
+    def on_delivered(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
+        """Messages of the sample were handed over."""
+        if self._deliveries.share:
+            now_ns = time.time_ns()
+            self._handed += [
+                (now_ns, session.client_id, message, qos, session.out is None) for session, message, qos in deliveries
+            ]
+            self._recorded(len(deliveries))
+
+    def _recorded(self, count: int) -> None:
+        if self._message_pace.recorded(count):
+            self._engine.sample(self._most * self._message_pace.share)
+        if len(self._taken) + len(self._handed) >= GATHERED:
+            self._make_columns()
+
+    def _make_columns(self) -> None:
+        """Record what was gathered: of one message a turn, its columns would cost more than the message itself."""
+        taken, self._taken = self._taken, []
+        handed, self._handed = self._handed, []
+        if taken:
+            self._record_publishes(taken)
+        if handed:
+            self._record_deliveries(handed)
+        if max(len(self._publishes), len(self._deliveries)) >= self.options.roll_records:
+            self._hand_over()
+
+    def _record_publishes(self, messages: list[Message]) -> None:
+        part = self._publishes.share / self._most
+        if part < 1.0:
+            messages = [each for each in messages if each.retain or in_share(each.sequence, part)]
+        places = [self._place(each) for each in messages]
+        self._publishes.extend(
+            [each.taken_ns // 1_000 for each in messages],
+            [each.weight if each.retain else each.weight / part for each in messages],
+            [each.sequence for each in messages],
+            [each.topic for each in messages],
+            [None if each.sender is None else each.sender.client_id for each in messages],
+            [each.qos for each in messages],
+            [each.retain for each in messages],
+            [len(each.payload) for each in messages],
+            [place[0] for place in places],
+            [place[1] for place in places],
+        )
+
+    def _record_deliveries(self, deliveries: list[tuple[int, str, Message, int, bool]]) -> None:
+        part = self._deliveries.share / self._most
+        if part < 1.0:
+            deliveries = [each for each in deliveries if in_share(each[2].sequence, part)]
+        self._deliveries.extend(
+            [at_ns // 1_000 for at_ns, _, _, _, _ in deliveries],
+            [message.weight / part for _, _, message, _, _ in deliveries],
+            [message.sequence for _, _, message, _, _ in deliveries],
+            [message.topic for _, _, message, _, _ in deliveries],
+            [client for _, client, _, _, _ in deliveries],
+            [qos for _, _, _, qos, _ in deliveries],
+            [len(message.payload) for _, _, message, _, _ in deliveries],
+            [False] * len(deliveries),
+            [queued for _, _, _, _, queued in deliveries],
+            [max(at_ns - message.taken_ns, 0) // 1_000 for at_ns, _, message, _, _ in deliveries],
+        )
+
+    def _place(self, message: Message) -> tuple[float, float] | tuple[None, None]:
+        """Where a message happens, as `$geo` understands it."""
+        worth_a_look = self.options.look_into_payloads and message.payload[:1] == b"{"
+        if message.clauses is None and message.properties is None and not worth_a_look:
+            return NOWHERE
+        finder = self._finder
+        if finder is None:  # made now: while plugins start, the space may not be known yet
+            finder = self._finder = PlaceFinder(self._engine.space, self._place_rules)
+        place = finder.said(message)
+        if place is None and worth_a_look:
+            rule = finder.rule_for(message.topic) if self._rules else None
+            place = finder.in_content(self._content.read(message), rule)
+        return NOWHERE if place is None else _middle(place)
+
+    def on_retained_sent(self, subscription: Subscription, message: Message) -> None:
+        """A retained message went to a new subscription."""
+        records = self._deliveries
+        weight = records.draw(self._message_pace.share) if records.share else 0.0
+        if weight:
+            self._message_pace.recorded(1)
+            session = subscription.session
+            records.add(
+                _now_us(),
+                weight,
+                message.sequence,
+                message.topic,
+                session.client_id,
+                min(subscription.qos, message.qos),
+                len(message.payload),
+                True,
+                session.out is None,
+                None,
+            )
+            if len(records) >= self.options.roll_records:
+                self._hand_over()
+
+    def on_dropped(self, drops: Sequence[tuple[Session | None, Message, str]]) -> None:
+        """Messages did not reach somebody."""
+        records = self._drops
+        if not records.share:
+            return
+        at_us = _now_us()
+        pace = self._drop_pace
+        for session, message, reason in drops:
+            weight = records.draw(pace.share)
+            if weight:
+                pace.recorded(1)
+                records.add(
+                    at_us,
+                    weight,
+                    message.sequence or None,
+                    message.topic,
+                    None if session is None else session.client_id,
+                    message.qos,
+                    len(message.payload),
+                    reason,
+                )
+        if len(records) >= self.options.roll_records:
+            self._hand_over()
+
+    # Retained messages that were decided on.
+
+    def _decided(self, record: DecisionRecord) -> None:
+        entry = self._engine.retained.get(record.topic)
+        features = record.features
+        self._decisions.note(
+            record.topic,
+            record.topic_class,
+            int(record.at_s * 1e6),
+            features.age_s,
+            features.gaps,
+            features.mean_gap_s,
+            features.typical_gap_s,
+            features.last_gap_s,
+            features.variation,
+            features.hour,
+            int(features.presence),
+            features.renewal_wait_s,
+            features.recent_wait_s,
+            record.wait_s,
+            record.policy_version,
+            record.propensity,
+            record.residual_s,
+            record.observed_s,
+            None if entry is None else len(entry.message.payload),
+            record.residual_s is not None and record.residual_s <= record.wait_s,
+        )
