@@ -55,7 +55,16 @@ class Connection(Link):
             raise ProtocolViolation("MQTT-3.1.0-1", "PUBLISH before CONNECT")
         engine = self.engine
         route = engine.routes.by_topic.get(topic)
-        if route is not None and first == 0x30 and route.plain and engine.sequence < engine.sampled_after:
+        clauses = None
+        if route is None:
+            route, clauses = engine.route_of(topic)
+        if (
+            first == 0x30
+            and route is not None
+            and route.plain
+            and clauses is None
+            and engine.sequence < engine.sampled_after
+        ):
             # The packet of a QoS 0 message is the same for everybody: it is passed on as it came.
             engine.sequence += 1
             packet = chunk[start:end]
@@ -77,9 +86,6 @@ class Connection(Link):
         if qos == 2 and session.inbound is not None and packet_id in session.inbound:
             self._acknowledge(PUBREC + PACKET_IDS[packet_id], -1)  # seen before [MQTT-4.3.3-2]
             return
-        clauses = None
-        if route is None:
-            route, clauses = engine.route_of(topic)
         store = engine.store
         marks = store.marks if store is not None else 0
         if qos == 2:

@@ -164,6 +164,7 @@ class HookTable:
     """For each hook, the functions of the plugins that define it."""
 
     __slots__ = (
+        "clause_selectors",
         "connect",
         "connected",
         "deliver",
@@ -183,6 +184,7 @@ class HookTable:
         "session_ended",
         "subscribe",
         "subscribed",
+        "topical",
         "unsubscribed",
     )
 
@@ -195,6 +197,10 @@ class HookTable:
         self.select = [(plugin, plugin.select) for plugin in adding_first]
         self.deliver = [(plugin, plugin.on_deliver) for plugin in self._defining(Hooks.on_deliver)]
         self.enqueued = [(plugin, plugin.on_enqueued) for plugin in self._defining(Hooks.on_enqueued)]
+        by_topic = (*self.publish, *self.select, *self.deliver, *self.enqueued)
+        self.topical = tuple(plugin for plugin in self.plugins if any(plugin is each for each, _ in by_topic))
+        """The plugins that are asked what concerns them."""
+        self.clause_selectors = tuple(hook for plugin, hook in self.select if plugin.reads_clauses)
         self.retained = self._defined(Hooks.on_retained)
         self.connected = self._defined(Hooks.on_connected)
         self.disconnected = self._defined(Hooks.on_disconnected)

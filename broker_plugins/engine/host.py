@@ -129,7 +129,7 @@ class HostGuard:
         connection.host_session = None
         if host_session is None or not self._keeps_sessions:
             return
-        host_session.engine_session = session
+        host_session.settle(session)
         previous = session.host_session
         if previous is not None:
             host_session.attributes = previous.attributes

@@ -37,32 +37,19 @@ class _State:
 
 
 class HostSession(AmqttSession):
-    """What authentication, topic and event plugins get for a session."""
+    """What authentication, topic and event plugins get for a session.
+
+    amqtt's own constructor makes a state machine and two queues, 20 KB that nobody here uses; it is not called. Most
+    plugins look at one or two attributes, so the others are found out when they are asked for.
+    """
 
     def __init__(self, connection: Connection | None, connect: Connect | None) -> None:  # pylint: disable=super-init-not-called
-        # amqtt's own constructor makes a state machine and two queues for each session: 20 KB that nobody here uses.
-        peer = connection.peer if connection is not None else None
-        transport = connection.transport if connection is not None else None
-        will = connect.will if connect is not None else None
+        self._connection = connection
+        self._connect = connect
         self.engine_session: Session | None = None
-        self.remote_address = peer[0] if peer else None
-        self.remote_port = peer[1] if peer else None
-        self.ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
         self.client_id = connect.client_id if connect is not None else None
-        self.clean_session = connect.clean_session if connect is not None else False
-        self.keep_alive = connect.keep_alive_s if connect is not None else 0
         self.username = connect.username if connect is not None else None
-        password = connect.password if connect is not None else None
-        self.password = password.decode("utf-8", "surrogateescape") if password is not None else None
-        self.will_flag = will is not None
-        self.will_topic = will.topic if will else None
-        self.will_message = will.payload if will else None
-        self.will_qos = will.qos if will else None
-        self.will_retain = will.retain if will else None
-        self.last_connect_time = int(time.time())
-        self.attributes: dict[str, Any] = {}
         self.is_anonymous = False
-        self.parent = 0
 
     @classmethod
     def offline(cls, session: Session) -> HostSession:
@@ -72,6 +59,50 @@ class HostSession(AmqttSession):
         host_session.client_id = session.client_id
         host_session.username = session.username
         return host_session
+
+    def settle(self, session: Session) -> None:
+        """The client has got its session: find out what can only be known while it is connected."""
+        self.engine_session = session
+        for name in ("remote_address", "ssl_object", "last_connect_time"):
+            getattr(self, name)
+        self._connection = None  # it may end long before the session does
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of amqtt's session that nobody asked for before."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        connect = self.__dict__.get("_connect")
+        if name in ("remote_address", "remote_port"):
+            connection = self.__dict__.get("_connection")
+            peer: tuple[str | None, int | None] = (connection.peer if connection else None) or (None, None)
+            self.remote_address, self.remote_port = peer
+        elif name == "ssl_object":
+            connection = self.__dict__.get("_connection")
+            transport = connection.transport if connection is not None else None
+            self.ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
+        elif name == "attributes":
+            self.attributes: dict[str, Any] = {}
+        elif name == "last_connect_time":
+            self.last_connect_time = int(time.time())
+        elif name == "clean_session":
+            self.clean_session = connect.clean_session if connect is not None else False
+        elif name == "keep_alive":
+            self.keep_alive = connect.keep_alive_s if connect is not None else 0
+        elif name == "password":
+            password = connect.password if connect is not None else None
+            self.password = password.decode("utf-8", "surrogateescape") if password is not None else None
+        elif name == "parent":
+            self.parent = 0
+        elif name.startswith("will_"):
+            will = connect.will if connect is not None else None
+            self.will_flag = will is not None
+            self.will_topic = will.topic if will else None
+            self.will_message = will.payload if will else None
+            self.will_qos = will.qos if will else None
+            self.will_retain = will.retain if will else None
+        if name not in self.__dict__:
+            raise AttributeError(f"a session has no attribute {name!r}")
+        return self.__dict__[name]
 
     @property
     def transitions(self) -> _State:

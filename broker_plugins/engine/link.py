@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker_plugins.engine.errors import ProtocolViolation
 from broker_plugins.engine.parser import Parser
 from broker_plugins.engine.wheel import ticks_of
-from broker_plugins.engine.work import drive
+from broker_plugins.engine.work import begin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
@@ -52,7 +52,6 @@ class Link(asyncio.Protocol):
         "listener",
         "out",
         "parser",
-        "peer",
         "reading",
         "seen",
         "session",
@@ -81,15 +80,12 @@ class Link(asyncio.Protocol):
         self.reading = True
         self.writable = True
         self.closed = False
-        self.peer: tuple[str, int] | None = None
         self.host_session: Any = None
         """What the host's plugins know this client by until it has its session."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
         self.transport = transport  # type: ignore[assignment]  # a stream transport
-        peer = transport.get_extra_info("peername")
-        self.peer = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
         engine = self.engine
         if not engine.admits(self.listener):
             engine.counters.connections_refused += 1
@@ -193,21 +189,15 @@ class Link(asyncio.Protocol):
     def _do(self, work: Generator[Awaitable[Any] | None, Any, None]) -> None:
         """Do something that may take several turns; the next packets of this client wait for its end."""
         self.parser.paused = True
-        finished = False
-
-        def done() -> None:
-            nonlocal finished
-            finished = True
-            if self.awaiting:
-                self.awaiting = False
-                self._go_on()
-
-        drive(self.engine.loop, work, done)
-        if finished:
-            self.parser.paused = False
+        if begin(self.engine.loop, work, self._done):
+            self.parser.paused = self.closed
         else:
             self.awaiting = True
             self._stop_reading()
+
+    def _done(self) -> None:
+        self.awaiting = False
+        self._go_on()
 
     def _go_on(self) -> None:
         if self.closed:
@@ -226,18 +216,21 @@ class Link(asyncio.Protocol):
             self.parser.paused = True
             self.awaiting = True
             self._stop_reading()
-            self.engine.loop.call_soon(self._rested)
-
-    def _rested(self) -> None:
-        self.awaiting = False
-        self._go_on()
+            self.engine.loop.call_soon(self._done)
 
     # The end.
 
     @property
+    def peer(self) -> tuple[str, int] | None:
+        """Address and port of the client, as long as it is connected."""
+        peer = self.transport.get_extra_info("peername") if self.transport is not None else None
+        return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
+
+    @property
     def name(self) -> str:
         """How the log calls this connection."""
-        peer = f"{self.peer[0]}:{self.peer[1]}" if self.peer else "unknown peer"
+        address = self.peer
+        peer = f"{address[0]}:{address[1]}" if address else "unknown peer"
         return f"client {self.session.client_id} at {peer}" if self.session is not None else peer
 
     def ticks_left(self, now: int) -> int:
@@ -268,8 +261,8 @@ class Link(asyncio.Protocol):
             return
         self.flush()
         self.closed = True
-        self.parser.paused = True
-        self.parser.pieces.clear()
+        self.parser.stop()
+        self.host_session = None
         engine = self.engine
         engine.dismiss(self)
         engine.wheel.forget(self)

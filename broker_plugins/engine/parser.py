@@ -52,7 +52,7 @@ class Parser:
     __slots__ = ("handler", "held", "max_packet_bytes", "need", "paused", "pieces")
 
     def __init__(self, handler: PacketHandler, max_packet_bytes: int) -> None:
-        self.handler = handler
+        self.handler: PacketHandler | None = handler
         self.max_packet_bytes = max_packet_bytes
         self.paused = False
         """Set by the handler to keep the rest until `resume`: packets are taken one after the other."""
@@ -85,6 +85,13 @@ class Parser:
             self.held = 0
             self._cut(data)
 
+    def stop(self) -> None:
+        """Take nothing more, and let the handler go: a cycle of the two would wait for the garbage collector."""
+        self.paused = True
+        self.pieces.clear()
+        self.held = 0
+        self.handler = None
+
     def _keep(self, rest: bytes, need: int) -> None:
         self.pieces.append(rest)
         self.held = len(rest)
@@ -92,6 +99,7 @@ class Parser:
 
     def _cut(self, data: bytes) -> None:
         handler = self.handler
+        assert handler is not None
         take_publish = handler.take_publish
         limit = self.max_packet_bytes
         position = 0

@@ -108,23 +108,19 @@ class Routes:
         route.targets = tuple(selection.receivers.items())
         route.sessions = tuple(selection.receivers)
         route.groups = selection.groups
-        concerned = {id(plugin) for plugin in self._hooks.plugins if plugin.concerns(topic)}
-        route.publishers = tuple(hook for plugin, hook in self._hooks.publish if id(plugin) in concerned)
-        route.selectors = tuple(hook for plugin, hook in self._hooks.select if id(plugin) in concerned)
-        route.clause_selectors = tuple(
-            hook for plugin, hook in self._hooks.select if plugin.reads_clauses or id(plugin) in concerned
-        )
-        route.before = tuple(hook for plugin, hook in self._hooks.deliver if id(plugin) in concerned)
-        route.after = tuple(hook for plugin, hook in self._hooks.enqueued if id(plugin) in concerned)
-        route.plain = (
-            self.all_plain
-            and not route.publishers
-            and not route.selectors
-            and not route.before
-            and not route.after
-            and not route.groups
-            and not topic.startswith("$")
-        )
+        hooks = self._hooks
+        concerned = [plugin for plugin in hooks.topical if plugin.concerns(topic)]
+        if concerned:
+            route.publishers = tuple(hook for plugin, hook in hooks.publish if plugin in concerned)
+            route.selectors = tuple(hook for plugin, hook in hooks.select if plugin in concerned)
+            route.clause_selectors = tuple(
+                hook for plugin, hook in hooks.select if plugin.reads_clauses or plugin in concerned
+            )
+            route.before = tuple(hook for plugin, hook in hooks.deliver if plugin in concerned)
+            route.after = tuple(hook for plugin, hook in hooks.enqueued if plugin in concerned)
+        else:
+            route.clause_selectors = hooks.clause_selectors
+        route.plain = self.all_plain and not concerned and not route.groups and not topic.startswith("$")
         return route
 
     def choose(self, key: tuple[str, str], members: list[Subscription]) -> Subscription | None:
