@@ -147,7 +147,7 @@ class RetainedPlugin(Plugin):
         at = time.time()
         gaps = None if topic is None else topic.gaps
         hour = int(at // 3600) % 24  # of UTC: a broker has no other time of day that never jumps
-        features = features_of(gaps, now_s, rule.cost, hour=hour, presence=self._presence(topic))
+        features = features_of(gaps, now_s, rule.cost, hour=hour, presence=self._presence(topic), prior=rule.prior)
         policy = rule.policy
         choice = policy.choose(features, rule.cost)
         self.counters.decisions += 1

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from broker_plugins.engine.topics import filter_fault, matches
 from broker_plugins.places import BadRuleError
 from broker_plugins.retained.policy_source import PolicySource
-from rl_policy import CostModel, CostModelError, RenewalPolicy, SendPolicy
+from rl_policy import CostModel, ExponentialPrior, RenewalPolicy, SendPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rl_policy import Policy
 
-MEMBERS: Final = ("d_max_s", "kappa", "policy", "policy_file")
+MEMBERS: Final = ("d_max_s", "kappa", "policy", "policy_file", "prior_gap_s")
 POLICIES: Final = ("send", "renewal", "learned")
 _DEFAULT: Final = CostModel()
+_PRIOR: Final = ExponentialPrior()
 _SEND: Final = SendPolicy()
 _RENEWAL: Final = RenewalPolicy()
 
@@ -32,12 +33,14 @@ class Rule:
         cost: the longest wait, and what waiting costs.
         fixed: the policy that decides, unless there is a source.
         source: where a learned policy comes from.
+        prior: what is believed of a topic's gaps before they are known.
     """
 
     text: str
     cost: CostModel
     fixed: Policy
     source: PolicySource | None = None
+    prior: ExponentialPrior = _PRIOR
 
     @property
     def policy(self) -> Policy:
@@ -60,17 +63,18 @@ def rule_of(text: str, members: Mapping[str, Any], policy_file: str) -> Rule:
             raise BadRuleError(f"topics: {text!r}: {name!r} is none of {', '.join(MEMBERS)}")
     try:
         cost = CostModel(float(members.get("kappa", _DEFAULT.kappa)), float(members.get("d_max_s", _DEFAULT.d_max_s)))
-    except (CostModelError, TypeError, ValueError) as error:
+        prior = ExponentialPrior(gap_s=float(members.get("prior_gap_s", _PRIOR.gap_s)))
+    except (TypeError, ValueError) as error:  # a CostModelError is one
         raise BadRuleError(f"topics: {text!r}: {error}") from None
     policy = members.get("policy", "renewal")
     if policy not in POLICIES:
         raise BadRuleError(f"topics: {text!r}: policy: {policy!r} is none of {', '.join(POLICIES)}")
     file = str(members.get("policy_file", policy_file))
     if policy != "learned":
-        return Rule(text, cost, _SEND if policy == "send" else _RENEWAL)
+        return Rule(text, cost, _SEND if policy == "send" else _RENEWAL, prior=prior)
     if not file:
         raise BadRuleError(f"topics: {text!r}: policy: learned needs a policy_file, here or for all topics")
-    return Rule(text, cost, _RENEWAL, PolicySource(Path(file), cost))
+    return Rule(text, cost, _RENEWAL, PolicySource(Path(file), cost), prior)
 
 
 def rule_for(rules: Sequence[Rule], topic: str) -> Rule | None:

@@ -411,6 +411,7 @@ def test_who_may_not_receive_a_topic_may_not_know_of_it() -> None:
         ({"a": {"dmax": 3}}, "'dmax' is none of d_max_s"),
         ({"a": {"kappa": 0}}, "kappa is 0.0"),
         ({"a": {"d_max_s": "soon"}}, "could not convert"),
+        ({"a": {"prior_gap_s": 0}}, "mean gap 0.0 s"),
         ({"a": {"policy": "guess"}}, "'guess' is none of send, renewal, learned"),
         ({"a": {"policy": "learned"}}, "needs a policy_file"),
     ],
