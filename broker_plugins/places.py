@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from broker_plugins.engine.topics import matches
+from broker_plugins.engine.topics import filter_fault, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +32,17 @@ _decode = msgspec.json.Decoder().decode
 
 class BadRuleError(ValueError):
     """A rule of the configuration cannot be used; the message says which and why."""
+
+
+def check_filter(text: str, option: str) -> None:
+    """Refuse a topic filter of the configuration that is none.
+
+    Raises:
+        BadRuleError: it is malformed; the message names the option.
+    """
+    fault = filter_fault(text)
+    if fault is not None:
+        raise BadRuleError(f"{option}: {text!r} is no topic filter: {fault}")
 
 
 @dataclass(slots=True)
@@ -139,6 +150,7 @@ class PlaceRule:
         Raises:
             BadRuleError: it is something else.
         """
+        check_filter(text, "places")
         if set(options) == {"geojson"}:
             return cls(text, geojson=_pointer(text, options["geojson"]))
         if set(options) == {"lon", "lat"}:

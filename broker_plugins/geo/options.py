@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from broker_plugins.places import MAX_JSON_BYTES, BadRuleError
+from broker_plugins.grammar import WGS84, Space, plane
+from broker_plugins.places import MAX_JSON_BYTES, BadRuleError, check_filter
 
 
 @dataclass
@@ -33,8 +34,19 @@ class GeoOptions:
             value = getattr(self, option.name)
             if option.name.startswith("max_") and value < 1:
                 raise BadRuleError(f"{option.name}: {value} is too small; it is at least 1")
-        if self.plane and len(self.plane) != 4:
-            raise BadRuleError(f"plane: {self.plane} is not four numbers: west, south, east, north")
+        for text in self.track:
+            check_filter(text, "track")
+        try:
+            self.space()
+        except (TypeError, ValueError) as error:
+            raise BadRuleError(f"plane: {self.plane} is not west, south, east, north: {error}") from None
+
+    def space(self) -> Space:
+        """Where places are."""
+        if not self.plane:
+            return WGS84
+        west, south, east, north = map(float, self.plane)
+        return plane(west, south, east, north)
 
 
 @dataclass(slots=True)

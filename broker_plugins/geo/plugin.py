@@ -14,7 +14,7 @@ from broker_plugins.geo.options import GeoCounters, GeoOptions
 from broker_plugins.geo.spots import Group, Spot, Watch
 from broker_plugins.geo.tracks import Tracks
 from broker_plugins.geo.zones import circle_shape, fixed_shape, index_space
-from broker_plugins.grammar import Detect, Fence, Near, plane
+from broker_plugins.grammar import Detect, Fence, Near
 from broker_plugins.places import PlaceFinder, PlaceRule, payloads_of
 from broker_plugins.ranked.conditions import Conditions
 from spatial_index import SpatialIndexError
@@ -87,9 +87,7 @@ class GeoPlugin(Plugin):
 
     def start(self, engine: Engine) -> None:
         """Settle the space, before any subscription is recovered."""
-        if self.options.plane:
-            west, south, east, north = map(float, self.options.plane)
-            engine.space = plane(west, south, east, north)
+        engine.space = self.options.space()
         self._engine = engine
         self._space = index_space(engine.space)
         self._finder = PlaceFinder(engine.space, self._rules)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from broker_plugins.engine.topics import matches
-from broker_plugins.places import BadRuleError
+from broker_plugins.places import BadRuleError, check_filter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,7 @@ class TopicRule:
         Raises:
             BadRuleError: it is something else.
         """
+        check_filter(text, "topics")
         unknown = sorted(set(options) - {"attributes", "top"})
         if unknown:
             raise BadRuleError(f"topics: {text!r} has {unknown}; only attributes and top are known")

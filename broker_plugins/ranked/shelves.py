@@ -127,6 +127,7 @@ class Shelf:
         index = self._building[rule] = RankedBoxes(rule.domains)
         done = 0
         while True:
+            self.settle()
             # Who comes meanwhile is younger than all others and stands at the end; who leaves is not there any more.
             waiting = [holder for holder in self.holders if holder not in index]
             waiting.sort(key=lambda holder: holder.order)

@@ -10,7 +10,8 @@ import pytest
 from broker_plugins.geo import GeoOptions
 from broker_plugins.places import BadRuleError
 from broker_plugins.ranked import RankedOptions
-from tests.broker_plugins.smart import SQUARE, Desk, polygon
+from tests.broker_plugins.smart import GEO, RANKED, SQUARE, Desk, polygon
+from tests.brokers import ALLOW_ANONYMOUS, locus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,3 +193,18 @@ def test_a_plugin_that_refuses_an_area_leaves_nothing(desk) -> None:
 def test_options_that_make_no_sense_are_named(options, values) -> None:
     with pytest.raises(BadRuleError, match=next(iter(values))):
         options(**values)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({GEO: {"places": {"t": {"lon": "/x"}}}}, "places: 't' has"),
+        ({GEO: {"places": {"a+": {"geojson": ""}}}}, "places: 'a\\+' is no topic filter"),
+        ({GEO: {"plane": [0, 0]}}, "plane: \\[0, 0\\] is not west"),
+        ({RANKED: {"topics": {"t": {"top": -1}}}}, "top is -1"),
+        ({RANKED: {"unheard_of": 1}}, "unheard_of"),
+    ],
+)
+def test_a_broker_does_not_start_with_rules_that_make_no_sense(options, reason) -> None:
+    with pytest.raises(RuntimeError, match=reason), locus(plugins={**ALLOW_ANONYMOUS, **options}):
+        pass
