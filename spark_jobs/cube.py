@@ -1,0 +1,199 @@
+"""What the metrics are made of: sums by second, node, topic prefix and map cell, that add up in any order.
+
+A cube is a frame with the columns of `CUBE`. One record adds to a few of its rows, so two cubes of two commits, two
+nodes or two hours are added by adding what is equal in all but `value`. Late records are no special case: they add to
+a second that has passed. A latency falls into a bucket, each 2 % wider than the one before, so a quantile read from
+buckets is within 1 % of the exact one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+CUBE: Final = (
+    "`second` TIMESTAMP, `node` STRING, `incarnation` BIGINT, `scope` STRING, `key` STRING, `metric` STRING, "
+    "`bucket` INT, `value` DOUBLE"
+)
+DIMENSIONS: Final = ("second", "node", "incarnation", "scope", "key", "metric", "bucket")
+GROWTH: Final = 1.02
+"""By how much a bucket of latencies is wider than the one before."""
+NO_BUCKET: Final = -1
+CELL_CHARACTERS: Final = 5
+"""A geohash of five characters: about 5 km by 5 km."""
+OWN_TOPICS: Final = "locus/metrics/"
+"""What the pipeline itself publishes is left out, or a quiet broker would never be quiet."""
+GAUGES: Final = ("connections", "subscriptions")
+"""Metrics whose values are changes: what is shown is their sum since the broker started."""
+_ALPHABET: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
+
+
+def bucket_of(latency_us: float) -> int:
+    """The bucket of a latency."""
+    return max(0, math.ceil(math.log(max(latency_us, 1.0)) / math.log(GROWTH)))
+
+
+def latency_in(bucket: int) -> float:
+    """The latency that stands for a bucket: off by 1 % at most."""
+    return 2.0 * GROWTH**bucket / (GROWTH + 1.0) if bucket else 1.0
+
+
+def geohash(lon: Column, lat: Column, characters: int = CELL_CHARACTERS) -> Column:
+    """The geohash cell of a place as a column, computed by Spark alone; null for what is no place on the Earth."""
+    bits = 5 * characters
+    columns, rows = (bits + 1) // 2, bits // 2
+    x = F.least(F.floor((lon / 360.0 + 0.5) * (1 << columns)), F.lit((1 << columns) - 1))
+    y = F.least(F.floor((lat / 180.0 + 0.5) * (1 << rows)), F.lit((1 << rows) - 1))
+    letters = []
+    for letter in range(characters):
+        value = F.lit(0).cast("bigint")
+        for bit in range(5 * letter, 5 * letter + 5):
+            axis, left = (x, columns) if bit % 2 == 0 else (y, rows)
+            digit = F.shiftright(axis, left - 1 - bit // 2).bitwiseAND(1)
+            value = value * 2 + digit
+        letters.append(F.substring(F.lit(_ALPHABET), (value + 1).cast("int"), F.lit(1)))
+    on_earth = lon.between(-180.0, 180.0) & lat.between(-90.0, 90.0)
+    return F.when(on_earth, F.concat(*letters))
+
+
+def prefix(topic: Column) -> Column:
+    """The first level of a topic."""
+    return F.substring_index(topic, "/", 1)
+
+
+def cube_of(name: str, records: DataFrame) -> DataFrame | None:
+    """What the records of a table add to the cube; None for a table that adds nothing."""
+    make = _TABLES.get(name)
+    return None if make is None else make(records)
+
+
+def added(cubes: list[DataFrame]) -> DataFrame:
+    """Cubes as one, equal rows added."""
+    whole = cubes[0]
+    for cube in cubes[1:]:
+        whole = whole.unionByName(cube)
+    return whole.groupBy(*DIMENSIONS).agg(F.sum("value").alias("value"))
+
+
+def _summed(
+    records: DataFrame, keys: dict[str, Column], sums: dict[str, Column], scopes: tuple[str, ...], bucket: bool = False
+) -> DataFrame:
+    """Sum by second, node and keys, then lay out a row for each scope and each sum."""
+    by = {"second": F.date_trunc("second", "at"), "node": F.col("node"), "incarnation": F.col("incarnation"), **keys}
+    grouped = records.groupBy(*(column.alias(alias) for alias, column in by.items()))
+    base = grouped.agg(*(F.sum(column.cast("double")).alias(alias) for alias, column in sums.items()))
+    places = [F.struct(F.lit("node").alias("scope"), F.lit("").alias("key"))]
+    places += [F.struct(F.lit(scope).alias("scope"), F.col(scope).alias("key")) for scope in scopes]
+    rows = [
+        F.struct(
+            F.lit(alias).alias("metric"),
+            (F.col("bucket") if bucket and alias == "latency" else F.lit(NO_BUCKET)).cast("int").alias("bucket"),
+            F.col(alias).alias("value"),
+        )
+        for alias in sums
+    ]
+    laid_out = base.select(
+        "second", "node", "incarnation", F.explode(F.array(*places)).alias("place"), *base.columns[3:]
+    )
+    laid_out = laid_out.where(F.col("place.key").isNotNull())
+    laid_out = laid_out.select("second", "node", "incarnation", "place", F.explode(F.array(*rows)).alias("row"))
+    laid_out = laid_out.select(
+        "second", "node", "incarnation", "place.scope", "place.key", "row.metric", "row.bucket", "row.value"
+    )
+    return laid_out.where(F.col("value") != 0.0).groupBy(*DIMENSIONS).agg(F.sum("value").alias("value"))
+
+
+def _others(records: DataFrame) -> DataFrame:
+    return records.where(~F.col("topic").startswith(OWN_TOPICS))
+
+
+def _publishes(records: DataFrame) -> DataFrame:
+    weight = F.col("weight")
+    return _summed(
+        _others(records),
+        {"prefix": prefix(F.col("topic")), "cell": geohash(F.col("lon"), F.col("lat"))},
+        {"publishes": weight, "published_bytes": weight * F.col("bytes")},
+        ("prefix", "cell"),
+    )
+
+
+def _deliveries(records: DataFrame) -> DataFrame:
+    weight, latency = F.col("weight"), F.col("latency_us")
+    bucket = F.greatest(F.ceil(F.log(F.greatest(latency, F.lit(1))) / math.log(GROWTH)), F.lit(0))
+    return _summed(
+        _others(records),
+        {"prefix": prefix(F.col("topic")), "bucket": F.when(latency.isNotNull(), bucket)},
+        {
+            "deliveries": weight,
+            "delivered_bytes": weight * F.col("bytes"),
+            "latency": F.when(latency.isNotNull(), weight).otherwise(0.0),
+        },
+        ("prefix",),
+        bucket=True,
+    )
+
+
+def _drops(records: DataFrame) -> DataFrame:
+    return _summed(_others(records), {"prefix": prefix(F.col("topic"))}, {"drops": F.col("weight")}, ("prefix",))
+
+
+def _sessions(records: DataFrame) -> DataFrame:
+    change = F.when(F.col("event") == "connected", 1).when(F.col("event") == "disconnected", -1).otherwise(0)
+    came = F.when(F.col("event") == "connected", F.col("weight")).otherwise(0.0)
+    return _summed(records, {}, {"connections": change * F.col("weight"), "connects": came}, ())
+
+
+def _subscriptions(records: DataFrame) -> DataFrame:
+    change = F.when(F.col("event") == "subscribed", F.col("weight")).otherwise(-F.col("weight"))
+    return _summed(records, {}, {"subscriptions": change}, ())
+
+
+def _positions(records: DataFrame) -> DataFrame:
+    cell = geohash(F.col("lon"), F.col("lat"))
+    return _summed(records, {"cell": cell}, {"positions": F.col("weight")}, ("cell",))
+
+
+def _matches(records: DataFrame) -> DataFrame:
+    weight = F.col("weight")
+    sums = {"matches": weight, "match_width": weight * F.col("accuracy")}
+    return _summed(_others(records), {"prefix": prefix(F.col("topic"))}, sums, ("prefix",))
+
+
+def _retained(records: DataFrame) -> DataFrame:
+    weight, saved = F.col("weight"), F.col("saved")
+    waited = F.least(F.coalesce(F.col("residual_s"), F.col("wait_s")), F.col("wait_s"))
+    sums = {
+        "retained_decisions": weight,
+        "retained_saved": F.when(saved, weight).otherwise(0.0),
+        "retained_bytes_saved": F.when(saved, weight * F.coalesce(F.col("bytes"), F.lit(0))).otherwise(0.0),
+        "retained_waited_s": weight * waited,
+    }
+    return _summed(_others(records), {"prefix": prefix(F.col("topic"))}, sums, ("prefix",))
+
+
+def _routes(records: DataFrame) -> DataFrame:
+    weight = F.col("weight")
+    sums = {"routes": weight, "routed_bytes": weight * F.col("bytes")}
+    return _summed(_others(records), {"prefix": prefix(F.col("topic"))}, sums, ("prefix",))
+
+
+_TABLES: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "publishes": _publishes,
+    "deliveries": _deliveries,
+    "drops": _drops,
+    "sessions": _sessions,
+    "subscriptions": _subscriptions,
+    "positions": _positions,
+    "matches": _matches,
+    "retained_decisions": _retained,
+    "routes": _routes,
+}
+METRIC_TABLES: Final = tuple(_TABLES)
+"""The tables that add to the cube."""

@@ -1,0 +1,230 @@
+"""Turns the lake's records into metrics: history as Parquet, and live as retained MQTT topics.
+
+Idea: each commit of the lake adds a cube of sums by second (see `spark_jobs.cube`), kept as one file named after the
+commits in it. Cubes add, so late records only add to a second that has passed, the wider windows are sums of seconds,
+and there is no state in Spark that could grow. A commit makes its file once: a job that was killed makes the same file.
+
+Command:
+
+    python -m spark_jobs.metrics --lake lake                                   # history, follow the lake
+    python -m spark_jobs.metrics --lake lake --broker mqtt://127.0.0.1:1883    # and live topics
+    mosquitto_sub -t 'locus/metrics/+/10s' -v
+
+What one sees: `locus/metrics/n1/10s {"from": "…", "seconds": 10, "publishes": 1200, "publishes_per_s": 120.0, …}`;
+`history(spark, lake, 60)` has the same numbers for every minute there was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
+
+from spark_jobs.cube import CUBE, DIMENSIONS, GAUGES, GROWTH, METRIC_TABLES, added, cube_of
+from spark_jobs.lake import FAN_IN, GRACE_S, Lake, live, ranges
+from spark_jobs.mqtt_sink import MqttSink
+from spark_jobs.session import build_session
+from spark_jobs.windows import COUNTS, QUANTILES, RATES, CubeRow, LiveWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_ARROW = pa.schema(
+    [
+        ("second", pa.timestamp("us", tz="UTC")),
+        ("node", pa.string()),
+        ("incarnation", pa.int64()),
+        ("scope", pa.string()),
+        ("key", pa.string()),
+        ("metric", pa.string()),
+        ("bucket", pa.int32()),
+        ("value", pa.float64()),
+    ]
+)
+
+
+def read_cube(spark: SparkSession, lake: Lake) -> DataFrame:
+    """The whole history as one cube."""
+    paths = [str(path) for _, _, path in live(cube_directory(lake))]
+    if not paths:
+        return spark.createDataFrame([], CUBE)
+    return added([spark.read.schema(CUBE).parquet(*paths)])
+
+
+def windowed(cube: DataFrame, seconds: int) -> DataFrame:
+    """A row for each window, node and place, with its counts and rates; latencies are `quantiles`."""
+    start = F.window("second", f"{seconds} seconds")["start"].alias("start")
+    sums = cube.groupBy(start, "node", "scope", "key").agg(
+        *(F.sum(F.when(F.col("metric") == m, F.col("value")).otherwise(0.0)).alias(m) for m in (*RATES, *COUNTS)),
+        F.sum(F.when(F.col("metric") == "match_width", F.col("value")).otherwise(0.0)).alias("match_width"),
+    )
+    rates = {f"{metric}_per_s": F.col(metric) / seconds for metric in RATES}
+    mean = F.when(F.col("matches") > 0, F.col("match_width") / F.col("matches"))
+    return sums.withColumns({**rates, "match_width_mean": mean}).drop("match_width")
+
+
+def quantiles(cube: DataFrame, seconds: int) -> DataFrame:
+    """Latencies for each window, node and place, as `latency_p50_us`, `latency_p95_us`, `latency_p99_us`."""
+    start = F.window("second", f"{seconds} seconds")["start"].alias("start")
+    place = ("start", "node", "scope", "key")
+    latencies = cube.where(F.col("metric") == "latency")
+    buckets = latencies.groupBy(start, "node", "scope", "key", "bucket").agg(F.sum("value").alias("value"))
+    whole = Window.partitionBy(*place)
+    below = whole.orderBy("bucket")
+    buckets = buckets.withColumns({"below": F.sum("value").over(below), "whole": F.sum("value").over(whole)})
+    latency = F.when(F.col("bucket") == 0, 1.0).otherwise(2.0 * F.pow(F.lit(GROWTH), "bucket") / (GROWTH + 1.0))
+    reached = {s: F.when(F.col("below") >= s * F.col("whole") - 1e-9, latency) for s in QUANTILES}
+    return buckets.groupBy(*place).agg(*(F.min(c).alias(f"latency_p{s * 100:g}_us") for s, c in reached.items()))
+
+
+def gauges(cube: DataFrame, seconds: int) -> DataFrame:
+    """Connections and subscriptions of each node at the end of each window in which they changed."""
+    start = F.window("second", f"{seconds} seconds")["start"].alias("start")
+    changes = (
+        cube.where(F.col("metric").isin(*GAUGES))
+        .groupBy(start, "node", "incarnation")
+        .agg(*(F.sum(F.when(F.col("metric") == g, F.col("value")).otherwise(0.0)).alias(g) for g in GAUGES))
+    )
+    so_far = Window.partitionBy("node", "incarnation").orderBy("start")
+    changes = changes.withColumns({gauge: F.sum(gauge).over(so_far) for gauge in GAUGES})
+    last = F.row_number().over(Window.partitionBy("node", "start").orderBy(F.desc("incarnation")))
+    return changes.withColumn("_last", last).where("_last = 1").drop("_last", "incarnation")
+
+
+def history(spark: SparkSession, lake: Lake, seconds: int) -> DataFrame:
+    """Counts, rates and latencies of every window there was, for each node, prefix and cell."""
+    cube = read_cube(spark, lake)
+    return windowed(cube, seconds).join(quantiles(cube, seconds), ["start", "node", "scope", "key"], "left")
+
+
+def cube_directory(lake: Lake) -> Path:
+    """Where the cubes of a lake are."""
+    return lake.root / "metrics" / "cube"
+
+
+class Metrics:
+    """Follows a lake, commit by commit.
+
+    Args:
+        spark: the session.
+        lake: the lake.
+        publish: told of every topic and what it shows; None where nobody looks live.
+        windows: the live windows.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        publish: Callable[[str, bytes], None] | None = None,
+        windows: LiveWindows | None = None,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._publish = publish
+        self._windows = windows or LiveWindows()
+        self._directory = cube_directory(lake)
+        self.done = max((last for _, last, _ in ranges(self._directory)), default=0)
+        if publish is not None:
+            self._recall()
+
+    def catch_up(self) -> int:
+        """Take in every commit that was made meanwhile; returns how many."""
+        before = self.done
+        ledger = self._lake.ledger()
+        while self.done < ledger.commit:
+            upto = min(ledger.commit, (self.done // FAN_IN + 1) * FAN_IN)  # so that files can be put together
+            cube = self._cube(self.done, upto)
+            self._write(cube, self.done + 1, upto)
+            self.done = upto
+            if self._publish is not None:
+                self._remember(cube)
+            if upto % FAN_IN == 0:
+                self._put_together()
+        if self._publish is not None and self.done > before:
+            for topic, payload in self._windows.shown(ledger.latest_us):
+                self._publish(topic, payload)
+        return self.done - before
+
+    def _cube(self, after: int, upto: int) -> pa.Table:
+        cubes = []
+        for name in METRIC_TABLES:
+            if any(first <= upto and last > after for first, last, _ in live(self._lake.directory(name))):
+                cube = cube_of(name, self._lake.read(self._spark, name, after, upto))
+                if cube is not None:
+                    cubes.append(cube)
+        return added(cubes).toArrow().cast(_ARROW) if cubes else _ARROW.empty_table()
+
+    def _write(self, cube: pa.Table, first: int, last: int) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        hidden = self._directory / f".{first}-{last}.parquet"
+        pq.write_table(cube, hidden, compression="zstd")
+        hidden.rename(self._directory / f"{first}-{last}.parquet")
+
+    def _put_together(self) -> None:
+        size = FAN_IN
+        while size <= self.done and self.done % size == 0:
+            parts = [entry for entry in live(self._directory) if entry[0] > self.done - size]
+            if len(parts) > 1:
+                whole = pa.concat_tables([pq.read_table(path, schema=_ARROW) for _, _, path in parts])
+                summed = whole.group_by(list(DIMENSIONS)).aggregate([("value", "sum")])
+                self._write(summed.rename_columns([*DIMENSIONS, "value"]).cast(_ARROW), self.done - size + 1, self.done)
+            size *= FAN_IN
+        kept = {path for _, _, path in live(self._directory)}
+        for _, _, path in ranges(self._directory):
+            if path not in kept and path.stat().st_mtime < time.time() - GRACE_S:
+                path.unlink()
+
+    def _recall(self) -> None:
+        """Fill the live windows from the history: the last minutes, and every change of a gauge."""
+        latest_us = max(self._lake.ledger().latest_us.values(), default=0)
+        since = pa.scalar(latest_us - self._windows.horizon_s * 1_000_000, pa.timestamp("us", tz="UTC"))
+        wanted = pc.field("metric").isin(list(GAUGES)) | (pc.field("second") >= since)
+        for _, _, path in live(self._directory):
+            self._remember(pq.read_table(path, schema=_ARROW, filters=wanted))
+
+    def _remember(self, cube: pa.Table) -> None:
+        seconds = pc.divide(cube["second"].cast(pa.int64()), 1_000_000).to_pylist()
+        columns = [cube[name].to_pylist() for name in DIMENSIONS[1:]]
+        self._windows.add(CubeRow(*row) for row in zip(seconds, *columns, cube["value"].to_pylist(), strict=True))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the job; see the head of this module."""
+    parser = argparse.ArgumentParser(description="Turn the lake's records into metrics.")
+    parser.add_argument("--lake", type=Path, required=True, help="the directory of the tables")
+    parser.add_argument("--broker", default="", help="where to show them live: mqtt://host:port")
+    parser.add_argument("--once", action="store_true", help="take in what is there and end")
+    parser.add_argument("--every-s", type=float, default=0.5, help="how often to look for commits (0.5)")
+    parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
+    arguments = parser.parse_args(argv)
+    spark = build_session("locus metrics", arguments.master or None)
+    sink = MqttSink(arguments.broker) if arguments.broker else None
+    metrics = Metrics(spark, Lake(arguments.lake), None if sink is None else sink.publish)
+    try:
+        while True:
+            began = time.monotonic()
+            commits = metrics.catch_up()
+            if commits:
+                print(f"{commits} commits up to {metrics.done} in {time.monotonic() - began:.1f} s", flush=True)
+            if arguments.once:
+                return 0
+            time.sleep(arguments.every_s)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if sink is not None:
+            sink.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
