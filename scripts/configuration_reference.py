@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import sys
-import textwrap
 from dataclasses import MISSING, fields
 from pathlib import Path
+
+from broker_plugins.documented import documented
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 DEFAULTS = Path(__file__).parents[1] / "broker_plugins" / "default_broker.yaml"
@@ -32,22 +32,6 @@ def plugin_paths() -> list[str]:
 
     configured = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))["plugins"]
     return [path for path in configured if path.startswith("broker_plugins.")]
-
-
-def documented(cls: type) -> dict[str, str]:
-    """The text under each field of a dataclass."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    found: dict[str, str] = {}
-    for statement, following in zip(tree.body, tree.body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-        ):
-            found[statement.target.id] = " ".join(str(following.value.value).split())
-    return found
 
 
 def section(path: str) -> str:

@@ -24,7 +24,9 @@ class Counters:
     violations: int = 0
     """Connections closed because a client broke the protocol or a bound."""
     bytes_received: int = 0
+    """Bytes received from clients."""
     bytes_sent: int = 0
+    """Bytes handed to the sockets of clients."""
     deliveries: int = 0
     """Messages handed to receivers or to their queues."""
     dropped_qos0: int = 0
