@@ -19,8 +19,8 @@ DEFAULT_CONFIGURATION = Path(__file__).parent / "default_broker.yaml"
 
 TRY = """\
 Locus is listening on {listeners}. From another terminal:
-    mosquitto_sub -t 'hello/#' -v
-    mosquitto_pub -t hello/world -m 'Hello'
+    mosquitto_sub -t '$geo/circle:126.97,37.56,500m/vehicles/#' -v
+    mosquitto_pub -t vehicles/7/pos -m '{{"lon": 126.9702, "lat": 37.5601}}'
     mosquitto_sub -t '$SYS/#' -v
 """
 
