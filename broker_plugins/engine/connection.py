@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker_plugins.engine.access import Action
@@ -39,6 +41,16 @@ if TYPE_CHECKING:
     from broker_plugins.engine.session import Session
 
 log = logging.getLogger(__name__)
+
+
+class Acknowledgement:
+    """An acknowledgement that waits: for the store, and for what plugins owe to its message."""
+
+    __slots__ = ("packet", "waits_for")
+
+    def __init__(self, packet: bytes) -> None:
+        self.packet = packet
+        self.waits_for = 1
 
 
 class Connection(Link):
@@ -90,6 +102,7 @@ class Connection(Link):
         marks = store.marks if store is not None else 0
         if qos == 2:
             engine.note_inbound(session, packet_id)
+        message = None
         if route is not None:
             message = Message(route.topic, chunk[payload:end], qos, bool(first & 1), session)
             message.clauses = clauses
@@ -105,7 +118,7 @@ class Connection(Link):
             elif receivers > 16:
                 self._count_fan_out(receivers)
         if qos:
-            self._acknowledge((PUBACK if qos == 1 else PUBREC) + PACKET_IDS[packet_id], marks)
+            self._acknowledge((PUBACK if qos == 1 else PUBREC) + PACKET_IDS[packet_id], marks, message)
 
     def _publish_guarded(
         self, message: Message, packet_id: int, marks: int
@@ -121,10 +134,13 @@ class Connection(Link):
         else:
             yield from engine.publish_guarded(message)
         if message.qos:
-            self._acknowledge((PUBACK if message.qos == 1 else PUBREC) + PACKET_IDS[packet_id], marks)
+            self._acknowledge((PUBACK if message.qos == 1 else PUBREC) + PACKET_IDS[packet_id], marks, message)
 
-    def _acknowledge(self, packet: bytes, marks: int) -> None:
+    def _acknowledge(self, packet: bytes, marks: int, message: Message | None = None) -> None:
         """Acknowledge a publish once what it owes is safe, in their order [MQTT-4.6.0-2] [MQTT-4.6.0-3]."""
+        if self.owed_acks or (message is not None and message.debts):
+            self._acknowledge_in_turn(Acknowledgement(packet), message)
+            return
         store = self.engine.store
         if store is None or (store.marks == marks and not self.acks_waiting):
             self.send(packet)
@@ -133,6 +149,29 @@ class Connection(Link):
         if self.acks_waiting > self.engine.options.max_unacknowledged:
             self._stop_reading()
         store.when_safe(self._safe, packet)
+
+    def _acknowledge_in_turn(self, acknowledgement: Acknowledgement, message: Message | None) -> None:
+        """The same where plugins let this message, or one before it, wait for something else."""
+        if self.owed_acks is None:
+            self.owed_acks = deque()
+        self.owed_acks.append(acknowledgement)
+        self.acks_waiting += 1
+        if self.acks_waiting > self.engine.options.max_unacknowledged:
+            self._stop_reading()
+        if message is not None and message.debts:
+            acknowledgement.waits_for += 1
+            message.when_settled = partial(self._settled, acknowledgement)
+        store = self.engine.store
+        if store is None:
+            self._settled(acknowledgement)
+        else:
+            store.when_safe(self._settled, acknowledgement)
+
+    def _settled(self, acknowledgement: Acknowledgement) -> None:
+        acknowledgement.waits_for -= 1
+        owed = self.owed_acks
+        while owed and not owed[0].waits_for:
+            self._safe(owed.popleft().packet)
 
     def _safe(self, packet: bytes) -> None:
         self.acks_waiting -= 1

@@ -73,6 +73,12 @@ class Engine(Subscribing):
     def connect(self, connection: Connection, connect: Connect) -> Generator[Awaitable[Any] | None, Any, None]:
         """Give an authenticated client its session."""
         client_id = connect.client_id
+        for hook in self.hooks.connecting:
+            awaited = self._call(hook, connect)
+            if awaited is not None:
+                yield awaited
+                if connection.closed:
+                    return
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
             self.counters.takeovers += 1

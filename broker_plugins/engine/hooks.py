@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-    from broker_plugins.engine.codec import ConnectCode
+    from broker_plugins.engine.codec import Connect, ConnectCode
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.message import Message
     from broker_plugins.engine.session import Session
@@ -98,6 +98,9 @@ class Hooks:
 
     # Deciding.
 
+    def on_connecting(self, connect: Connect) -> Awaitable[None] | None:
+        """An authenticated client is about to get its session: what must be done first may be waited for."""
+
     def on_connect(self, session: Session) -> ConnectCode | None:
         """Refuse an authenticated client by returning the code for its CONNACK."""
 
@@ -110,6 +113,12 @@ class Hooks:
 
     def on_publish(self, message: Message) -> bool | None:
         """Change a message, consume it by returning False, or refuse it by raising `Refused`."""
+
+    def on_retain(self, message: Message) -> bool | None:
+        """A message is about to be retained, or with an empty payload to remove what is retained under its topic.
+
+        What is put into `message.properties` is kept with it; False leaves what is retained as it is.
+        """
 
     def select(self, message: Message, selection: Selection) -> None:
         """Add, remove, order or cut the receivers of a message."""
@@ -167,6 +176,7 @@ class HookTable:
         "clause_selectors",
         "connect",
         "connected",
+        "connecting",
         "deliver",
         "delivered",
         "disconnected",
@@ -176,6 +186,7 @@ class HookTable:
         "plugins",
         "publish",
         "published",
+        "retain",
         "retained",
         "retained_sent",
         "sampled_delivered",
@@ -190,6 +201,7 @@ class HookTable:
 
     def __init__(self, plugins: Sequence[Hooks] = ()) -> None:
         self.plugins = tuple(plugins)
+        self.connecting = self._defined(Hooks.on_connecting)
         self.connect = self._defined(Hooks.on_connect)
         self.subscribe = [(plugin, plugin.on_subscribe) for plugin in self._defining(Hooks.on_subscribe)]
         self.publish = [(plugin, plugin.on_publish) for plugin in self._defining(Hooks.on_publish)]
@@ -201,6 +213,7 @@ class HookTable:
         self.topical = tuple(plugin for plugin in self.plugins if any(plugin is each for each, _ in by_topic))
         """The plugins that are asked what concerns them."""
         self.clause_selectors = tuple(hook for plugin, hook in self.select if plugin.reads_clauses)
+        self.retain = self._defined(Hooks.on_retain)
         self.retained = self._defined(Hooks.on_retained)
         self.connected = self._defined(Hooks.on_connected)
         self.disconnected = self._defined(Hooks.on_disconnected)

@@ -17,10 +17,11 @@ from broker_plugins.engine.wheel import ticks_of
 from broker_plugins.engine.work import begin
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Awaitable, Generator
 
     from broker_plugins.engine.codec import Will
-    from broker_plugins.engine.connection import Connection
+    from broker_plugins.engine.connection import Acknowledgement, Connection
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.session import Session
 
@@ -51,6 +52,7 @@ class Link(asyncio.Protocol):
         "level",
         "listener",
         "out",
+        "owed_acks",
         "parser",
         "reading",
         "seen",
@@ -75,6 +77,8 @@ class Link(asyncio.Protocol):
         """The tick at which the wheel looks at this connection."""
         self.keep_alive_ticks = 0
         self.acks_waiting = 0
+        self.owed_acks: deque[Acknowledgement] | None = None
+        """Acknowledgements from the first one on that waits for more than the store."""
         self.fan_out = 0
         self.awaiting = False
         self.reading = True

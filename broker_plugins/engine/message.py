@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from broker_plugins.engine.codec import publish_head
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker_plugins.engine.session import Session
     from broker_plugins.grammar import Clauses
 
@@ -25,6 +27,7 @@ class Message:
 
     __slots__ = (
         "clauses",
+        "debts",
         "heads",
         "payload",
         "properties",
@@ -38,6 +41,7 @@ class Message:
         "topic",
         "volatile",
         "weight",
+        "when_settled",
         "whole",
     )
 
@@ -70,8 +74,25 @@ class Message:
         """The number of the message in the store, 0 while it is not there."""
         self.stored_refs = 0
         """How many deliveries in the store still need it."""
+        self.debts = 0
+        """How many things its acknowledgement waits for beside the store (see `owe`)."""
+        self.when_settled: Callable[[], None] | None = None
         self.heads: list[bytes | None] = [None, None, None]
         self.whole: bytes | None = None
+
+    def owe(self) -> None:
+        """Let the acknowledgement of this message wait until `settle` was called as often as this.
+
+        For plugins, while `Engine.publish` runs: somebody else has to take the message over before its publisher may
+        forget it.
+        """
+        self.debts += 1
+
+    def settle(self) -> None:
+        """What the acknowledgement waited for has come."""
+        self.debts -= 1
+        if not self.debts and self.when_settled is not None:
+            self.when_settled()
 
     def head(self, qos: int) -> bytes:
         """A live PUBLISH of this message at a QoS up to its packet identifier, made once."""

@@ -198,6 +198,9 @@ class Publishing(EngineCore):
 
     def retain(self, message: Message) -> None:
         """Keep a message for later subscribers, or forget the one that was kept [MQTT-3.3.1-5] [MQTT-3.3.1-10]."""
+        for hook in self.hooks.retain:
+            if self._call(hook, message) is False:
+                return
         store = self.store
         if not message.payload:
             if self.retained.remove(message.topic) and store is not None:

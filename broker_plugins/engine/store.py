@@ -34,6 +34,8 @@ TABLES: Final = {
     "deliveries": (("client", "position", "message", "qos", "retain", "packet_id", "state"), 2),
     "inbound": (("client", "packet_id", "held"), 2),
     "retained": (("topic", "payload", "qos", "properties"), 1),
+    "outbox": (("number", "node", "batch"), 1),
+    "places": (("name", "place"), 1),
     "wills": (("client", "topic", "payload", "qos", "retain"), 1),
 }
 
