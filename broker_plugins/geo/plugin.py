@@ -17,6 +17,7 @@ from broker_plugins.geo.zones import circle_shape, fixed_shape, index_space
 from broker_plugins.grammar import Detect, Fence, Near
 from broker_plugins.places import PlaceFinder, PlaceRule, payloads_of
 from broker_plugins.ranked.conditions import Conditions
+from broker_plugins.telemetry.recorder import records_of
 from spatial_index import SpatialIndexError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class GeoPlugin(Plugin):
         self._engine = engine
         self._space = index_space(engine.space)
         self._finder = PlaceFinder(engine.space, self._rules)
+        self._records = records_of(engine.hooks.plugins, "positions")
         self.payloads = payloads_of(engine, self.options.max_json_bytes)
 
     def concerns(self, topic: str) -> bool:
@@ -261,6 +263,8 @@ class GeoPlugin(Plugin):
             return
         self.counters.positions += 1
         self._positions[session] = place
+        if self._records is not None:
+            self._records.note(session.client_id, *place)
         for spot, radius in self._near.get(session, {}).items():
             spot.group.place(spot, circle_shape(*place, radius, self._space), moving=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from broker_plugins.ranked.choice import Choice
 from broker_plugins.ranked.conditions import box_of, point_of
 from broker_plugins.ranked.options import RankedCounters, RankedOptions
 from broker_plugins.ranked.shelves import Holder, Shelf
+from broker_plugins.telemetry.recorder import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from broker_plugins.engine.session import Session
     from broker_plugins.engine.subscription import Subscription
     from broker_plugins.ranked.choice import Ranked
+    from broker_plugins.telemetry.recorder import Records
 
 
 ALL_AT_ONCE: Final = 1_000
@@ -70,6 +73,7 @@ class RankedPlugin(Plugin):
         self._engine = engine
         self._recovering = True
         engine.loop.call_soon(self._recovered)
+        self._records = records_of(engine.hooks.plugins, "matches")
         self.payloads = payloads_of(engine, self.options.max_json_bytes)
 
     def _recovered(self) -> None:
@@ -191,6 +195,8 @@ class RankedPlugin(Plugin):
         if message.qos:
             self._raise_qos(message, selection, point, choice)
         selection.receivers, selection.groups = choice.sessions, choice.teams
+        if self._records is not None:
+            self._record(self._records, message, choice, top)
         if reply is not None and message.sender is not None:
             self._send_receipt(message, message.sender, reply, choice)
 
@@ -243,6 +249,18 @@ class RankedPlugin(Plugin):
             return None
         holder: Holder = subscription.detail
         return not holder.conditions.hold(self.payloads.read(message))
+
+    @staticmethod
+    def _record(records: Records, message: Message, choice: Choice, top: int | None) -> None:
+        """Tell telemetry who was chosen: all of one message, or nobody."""
+        weight = records.draw()
+        if weight:
+            at_us, count = time.time_ns() // 1_000, len(choice.chosen)
+            for rank, (accuracy, each) in enumerate(choice.chosen, start=1):
+                client = each.session.client_id
+                records.add(
+                    at_us, weight, message.sequence, message.topic, client, each.text, rank, accuracy, top, count
+                )
 
     def _send_receipt(self, message: Message, sender: Session, reply: str, choice: Choice) -> None:
         """Tell a publisher how well its message matched, if it may publish where it wants to be told."""

@@ -1,0 +1,114 @@
+"""Records keep their numbers whatever becomes of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker_plugins.telemetry import SchemaError
+from broker_plugins.telemetry.recorder import Recorder, Records, Room, records_of
+
+if TYPE_CHECKING:
+    from broker_plugins.telemetry.spool import Batch
+
+
+class Positions(RuleBasedStateMachine):
+    """Adding, taking, writing and losing, against a list of what should be there."""
+
+    @initialize(most=st.integers(1, 12))
+    def begin(self, most: int) -> None:
+        self.recorder = Recorder(most, {})
+        self.records = self.recorder.tables["positions"]
+        self.most = most
+        self.made = self.lost = 0
+        self.buffered: list[tuple[int, int]] = []
+        self.taken: list[tuple[Batch, list[tuple[int, int]]]] = []
+
+    def _used(self) -> int:
+        return len(self.buffered) + sum(len(rows) for _, rows in self.taken)
+
+    def _expect(self, value: int) -> None:
+        self.made += 1
+        if self._used() < self.most:
+            self.buffered.append((self.made, value))
+        else:
+            self.lost += 1
+
+    @rule(value=st.integers(0, 9))
+    def add(self, value: int) -> None:
+        self.records.add(value, 1.0, "c", 0.0, 0.0)
+        self._expect(value)
+
+    @rule(values=st.lists(st.integers(0, 9), max_size=6))
+    def extend(self, values: list[int]) -> None:
+        count = len(values)
+        self.records.extend(values, [1.0] * count, ["c"] * count, [0.0] * count, [0.0] * count)
+        for value in values:
+            self._expect(value)
+
+    @rule()
+    def take(self) -> None:
+        batch = self.records.take()
+        if not self.buffered:
+            assert batch is None
+            return
+        assert batch is not None
+        assert list(zip(batch.columns["sequence"], batch.columns["at"], strict=True)) == self.buffered
+        assert {len(column) for column in batch.columns.values()} == {len(self.buffered)}
+        self.taken.append((batch, self.buffered))
+        self.buffered = []
+
+    @rule(written=st.booleans())
+    def settle(self, written: bool) -> None:
+        if self.taken:
+            batch, rows = self.taken.pop(0)
+            if written:
+                self.recorder.written(batch)
+            else:
+                self.recorder.lost(batch)
+                self.lost += len(rows)
+
+    @invariant()
+    def counts(self) -> None:
+        if hasattr(self, "recorder"):
+            assert self.records.made == self.made
+            assert self.recorder.room.used == self._used() <= self.most
+            assert self.recorder.room.lost == self.lost
+            assert len(self.records) == len(self.buffered)
+
+
+TestPositions = Positions.TestCase
+TestPositions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(st.floats(0.05, 1.0), st.floats(0.05, 1.0))
+def test_weights_undo_the_share(share: float, pace: float) -> None:
+    records = Records("positions", Room(1), share)
+    assert {records.draw(pace) for _ in range(200)} <= {0.0, 1 / (share * pace)}
+
+
+def test_drawn_weights_add_up() -> None:
+    records = Records("positions", Room(1), 0.2)
+    assert sum(records.draw(0.5) for _ in range(20_000)) == pytest.approx(20_000, rel=0.1)
+    assert records.made == 0, "what is not recorded has no number"
+
+
+def test_values_that_are_not_the_tables_fields_are_refused() -> None:
+    with pytest.raises(SchemaError, match="positions has 3 fields of its own, not 2"):
+        Records("positions", Room(1)).add(0, 1.0, "c", 0.0)
+
+
+def test_other_plugins_find_their_table_where_telemetry_records_it() -> None:
+    class Telemetry:
+        recorder = Recorder(10, {"matches": 0.0})
+
+    plugins: list[Any] = [object(), Telemetry()]
+    assert records_of(plugins, "positions") is Telemetry.recorder.tables["positions"]
+    assert records_of(plugins, "matches") is None
+    assert records_of([object()], "positions") is None
+    with pytest.raises(SchemaError):
+        records_of(plugins, "nonsense")
