@@ -19,6 +19,7 @@ COMMANDS = {
     "retained": ("clients.retained", "say why a topic's retained message is sent at once, or let wait"),
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
     "broker": ("broker_plugins.command", "start a broker"),
+    "pipeline": ("spark_jobs.command", "read the broker's telemetry with Spark: metrics, training, slow regions"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),
     "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
 }

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,7 @@ def build_session(
 
     builder = SparkSession.builder.appName(name)
     if master is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what the driver has installed
         builder = builder.master(master).config("spark.driver.memory", memory).config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         # A micro-batch is small: more shuffle partitions than cores only cost scheduling.

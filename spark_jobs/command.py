@@ -1,0 +1,107 @@
+"""`locus pipeline`: ingest, metrics, training and region mining in one local Spark beside the broker."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.session import HOW_TO_GET_SPARK, JavaMissingError, build_session, require_java
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from spark_jobs.ingest import Commit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--spool", type=Path, default=Path("telemetry"), help="the telemetry plugin's spool (telemetry)"
+    )
+    parser.add_argument("--lake", type=Path, default=Path("lake"), help="where tables and metrics go (lake)")
+    parser.add_argument(
+        "--broker", default="mqtt://127.0.0.1:1883", help="where metrics are shown live; empty shows none (%(default)s)"
+    )
+    parser.add_argument("--policy-file", type=Path, help="train the retained policy into this file")
+    parser.add_argument(
+        "--kappa", type=float, default=0.2, help="what a second of waiting costs, as in the broker (0.2)"
+    )
+    parser.add_argument("--d-max-s", type=float, default=10.0, help="the longest wait, as in the broker (10)")
+    parser.add_argument("--regions-file", type=Path, help="mine slow regions into this file")
+    parser.add_argument(
+        "--train-every-s", type=float, default=600.0, help="time between two trainings or minings (600)"
+    )
+    parser.add_argument("--trigger-s", type=float, default=0.5, help="how often to look for segments (0.5)")
+    parser.add_argument("--once", action="store_true", help="take in what is there, train, and end")
+    parser.add_argument("--cores", default="*", help="how many cores Spark may use (all)")
+    parser.add_argument("--memory", default="1g", help="memory of Spark (1g)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until interrupted, and say what happens; problems that a person can solve are said in a line."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        print(HOW_TO_GET_SPARK, file=sys.stderr)
+        return 2
+    try:
+        require_java()
+    except JavaMissingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return _run(arguments, lambda line: print(f"{time.strftime('%H:%M:%S')} {line}", flush=True))
+
+
+def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
+    from rl_policy import CostModel
+    from spark_jobs.ingest import Ingestion
+    from spark_jobs.lake import Lake
+    from spark_jobs.metrics import Metrics
+    from spark_jobs.mine_regions import mine, said
+    from spark_jobs.mqtt_sink import MqttSink
+    from spark_jobs.train_retained import train
+
+    sink = MqttSink(arguments.broker) if arguments.broker else None
+    say(f"starting Spark on {arguments.cores} cores")
+    spark = build_session("locus pipeline", f"local[{arguments.cores}]", arguments.memory)
+    lake = Lake(arguments.lake)
+    metrics = Metrics(spark, lake, None if sink is None else sink.publish)
+
+    def committed(commit: Commit) -> None:
+        began = time.monotonic()
+        metrics.catch_up()
+        line = f"{commit}; metrics in {time.monotonic() - began:.1f} s"
+        if sink is not None and not sink.wait_connected(0.0):
+            line += f"; no connection to {arguments.broker}"
+        say(line)
+
+    def learn() -> None:
+        if arguments.policy_file is not None:
+            cost = CostModel(arguments.kappa, arguments.d_max_s)
+            say(f"training: {train(spark, lake, arguments.policy_file.absolute(), cost)}")
+        if arguments.regions_file is not None:
+            say(f"mining: {said(mine(spark, lake, arguments.regions_file.absolute()))}")
+
+    ingestion = Ingestion(spark, arguments.spool, lake, committed)
+    metrics.catch_up()
+    query = ingestion.start(None if arguments.once else arguments.trigger_s)
+    say(f"following {ingestion.spool} into {lake.root}")
+    try:
+        while not query.awaitTermination(arguments.train_every_s):
+            learn()
+        learn()
+    except KeyboardInterrupt:
+        query.stop()
+    finally:
+        if sink is not None:
+            sink.close()
+        counts, missing = ingestion.ledger.counts, ingestion.ledger.missing()
+        say(
+            f"{counts.rows:,} rows of {counts.segments:,} segments; {counts.doubled:,} doubled, {missing:,} missing; "
+            f"{counts.quarantined:,} files put aside, {counts.refused:,} refused"
+        )
+    return 0
