@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.geo_moves import moves_per_second
 from benchmarks.geo_ranked import top_k_publishes
+from benchmarks.geo_scale import scale_rows
 from benchmarks.geo_ways import Way, three_ways
 from benchmarks.geo_world import MOVING_SHARE, city
 from benchmarks.report import Report, Row, median, spread
@@ -69,8 +70,8 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
         report.rows.append(
             Row("subscriptions moved while routing", "moves/s", reached.moves, "target", 20_000, 1.0, note=note)
         )
-    for row in top_k_publishes(size.ranked, size.clients, size.seconds, progress):
-        report.rows.append(row)
+    report.rows += top_k_publishes(size.ranked, size.clients, size.seconds, progress)
+    report.rows += scale_rows(quick, progress)
     report.remarks.append(
         f"City of {size.subscriptions:,} subscriptions over {size.clients:,} connections, {MOVING_SHARE:.0%} of them "
         f"moving, an event wanted by {np.mean([len(each) for each in wanted]):.0f} clients on average. (a): Mosquitto, "
