@@ -15,7 +15,8 @@ class RetainedOptions:
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By topic filter, the first that matches: `d_max_s`, the longest wait in seconds (10), `kappa`, what a second of
     waiting costs in retained messages (0.2), `policy`, one of `send`, `renewal` (if not said) and `learned`,
-    `policy_file` if it is not the common one, and `prior_gap_s`, the gap expected of a topic not known yet (60). A topic that no filter matches is sent at once, as MQTT says."""
+    `policy_file` if it is not the common one, and `prior_gap_s`, the gap expected of a topic not known yet (60). A
+    topic that no filter matches is sent at once, as MQTT says."""
     policy_file: str = ""
     """The file of learned policies; read again when it changes. Until one can be used, the renewal rule decides."""
     policy_poll_s: float = 5.0

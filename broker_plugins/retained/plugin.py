@@ -53,6 +53,7 @@ class RetainedPlugin(Plugin):
         """By topic and client, debts that are due and not yet sent: their access is being asked for."""
         self._arrivals = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_s = float("inf")
         self._poll: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -336,16 +337,14 @@ class RetainedPlugin(Plugin):
         ends = self.open_decisions.next_end_s()
         deadline = self.book.next_deadline_s()
         wake = min(ends if ends is not None else float("inf"), float("inf") if deadline is None else deadline - LEAD_S)
-        if self._timer is not None:
-            if self._timer.when() <= wake:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wake < float("inf") and not self._stopped:
+        if wake < self._wakes_s and not self._stopped:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wakes_s = wake
             self._timer = self._engine.loop.call_at(wake, self._wake)
 
     def _wake(self) -> None:
-        self._timer = None
+        self._timer, self._wakes_s = None, float("inf")
         self.open_decisions.due(self._now())
         self.counters.censored = self.open_decisions.censored
         drive(self._engine.loop, self._pay_due(), self._arm)

@@ -27,11 +27,10 @@ D_MAX_S = 10.0
 
 
 class Handle:
-    def __init__(self, when: float, call: Callable[[], object]) -> None:
-        self._when, self.call, self.cancelled = when, call, False
+    """What uvloop gives for a time that has passed already: a handle that does not say when."""
 
-    def when(self) -> float:
-        return self._when
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call, self.cancelled = call, False
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -50,12 +49,12 @@ class Clock:
         return self.now
 
     def call_soon(self, call: Callable[..., object], *arguments: Any) -> Handle:
-        handle = Handle(self.now, lambda: call(*arguments))
+        handle = Handle(lambda: call(*arguments))
         self._soon.append(handle)
         return handle
 
     def call_at(self, when: float, call: Callable[..., object], *arguments: Any) -> Handle:
-        handle = Handle(when, lambda: call(*arguments))
+        handle = Handle(lambda: call(*arguments))
         heapq.heappush(self._later, (when, next(self._count), handle))
         return handle
 

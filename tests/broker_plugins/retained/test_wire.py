@@ -25,9 +25,9 @@ numbers = itertools.count()
 
 
 def rules(directory: Path) -> dict[str, dict[str, object]]:
-    """`short/#` waits a second, `long/#` an hour."""
+    """`short/#` waits a second, `long/#` an hour, `hardly/#` so little that it is over at once."""
     found: dict[str, dict[str, object]] = {}
-    for name, longest in (("short", SHORT_S), ("long", LONG_S)):
+    for name, longest in (("short", SHORT_S), ("long", LONG_S), ("hardly", 1e-6)):
         file = write(directory / f"{name}.policy", WAIT, longest)
         found[f"{name}/#"] = {"d_max_s": longest, "policy": "learned", "policy_file": str(file)}
     return found
@@ -38,6 +38,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     topics = rules(tmp_path_factory.mktemp("policies"))
     with locus(plugins={**PLUGINS, RETAINED: {"topics": topics}}) as running:
         yield running
+        assert "Traceback" not in running.log
 
 
 @pytest.fixture
@@ -238,6 +239,15 @@ def test_the_policy_file_is_read_again(tmp_path: Path) -> None:
         write(file, SEND, LONG_S)
         wait_for(lambda: at_once() == ["1 retained"], "the new policy to decide")
         assert broker.log.count("refused") == 1
+
+
+def test_waits_that_are_over_at_once(clients: tuple[Wire, Wire]) -> None:
+    publisher, subscriber = clients
+    topics = [fresh("hardly") for _ in range(20)]
+    for topic in topics:
+        say(publisher, topic, "1")
+    subscriber.subscribe(*((topic, 1) for topic in topics))
+    assert len(subscriber.messages(len(topics))) == len(topics)
 
 
 def test_a_crowd_waits_for_one_topic_and_all_get_it(clients: tuple[Wire, Wire], broker: RunningBroker) -> None:
