@@ -18,7 +18,7 @@ BENCHMARKS = {
     "geo": "$geo and $where subscriptions against Mosquitto with client-side filters and with geohash topics",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "ranked": "ranked matching against collect-and-sort",
-    "retained": "retained messages: the policies by replay",
+    "retained": "retained messages: the policies by replay and through brokers, and the storm against Mosquitto",
 }
 
 
