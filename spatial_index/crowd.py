@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
     from spatial_index.slot_table import Floats, Slots
@@ -86,7 +87,7 @@ class Crowd:
         if last * 4 < len(self._slots) and len(self._slots) > 64:
             self._hold(self._corners[:, : last * 2].copy(), self._slots[: last * 2].copy())
 
-    def drop(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def drop(self, mask: NDArray[np.bool_]) -> None:
         """Let every slot go where the mask is true."""
         keep = ~mask
         self._hold(np.ascontiguousarray(self._corners[:, : self.count][:, keep]), self.slots[keep])
@@ -94,14 +95,20 @@ class Crowd:
 
     def hit(self, limits: Floats) -> Slots:
         """Slots whose box meets another: `limits` is its east, north, -west, -south as a column."""
-        count = self.count
-        return self._slots[:count][np.logical_and.reduce(self._corners[:, :count] <= limits, axis=0)]
+        # Positions and `take` are a quarter faster here than an index of booleans.
+        met: NDArray[np.bool_] = np.logical_and.reduce(self._corners[:, : self.count] <= limits, axis=0)
+        return self._slots.take(met.nonzero()[0])
 
     def hit_many(self, limits: Floats) -> tuple[Slots, Slots]:
-        """For many boxes as columns: which of them, and the slot it meets, pair by pair."""
-        count = self.count
-        pairs = np.logical_and.reduce(self._corners[:, None, :count] <= limits[:, :, None], axis=0)
-        # Flat positions, and rows by counting: several times faster than positions in two dimensions.
-        rows = np.count_nonzero(pairs, axis=1)
-        which = np.repeat(np.arange(len(rows)), rows)
-        return which, self._slots[np.flatnonzero(pairs) - which * count]
+        """For many boxes as columns: how many slots each of them meets, and those slots."""
+        count, asked = self.count, limits.shape[1]
+        corners = self._corners[:, :count]
+        met = corners[0] <= limits[0, :, None]
+        for side in (1, 2, 3):
+            met &= corners[side] <= limits[side, :, None]
+        # Flat positions, in which each row's part is found by bisection: far faster than positions in two dimensions.
+        places = met.ravel().nonzero()[0]
+        rows = np.arange(0, (asked + 1) * count, count)
+        lengths = np.diff(places.searchsorted(rows))
+        places -= np.repeat(rows[:-1], lengths)
+        return lengths, self._slots.take(places)

@@ -39,7 +39,7 @@ class Matches(Generic[Id]):
         """From how many rows of `names` each question has, those rows, and questions that were answered apart."""
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        ids = names[rows]
+        ids = names.take(rows)
         for question in sorted(apart, reverse=True):
             # From the last one on, so that offsets before it still hold.
             answer = np.fromiter(apart[question], object, len(apart[question]))

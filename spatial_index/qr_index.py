@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spatial_index.cell_grid import homes_of, order_by_cell
-from spatial_index.cell_search import BATCH_STEP, SCAN_COST, grouped, regrouped, touching_pairs
+from spatial_index.cell_search import BATCH_STEP, SCAN_COST, Groups, joined, touching_groups
 from spatial_index.crowd import Crowd
 from spatial_index.errors import DuplicateId, UnknownId
 from spatial_index.index_stats import IndexBlock, IndexStats
@@ -105,31 +105,22 @@ class QRIndex(QRCore[Id]):
         corners = self._grid.corners_many(np.stack((xs, ys, xs, ys)))
         # Neighbours one after the other: they share cells, and what was just read is still in the cache.
         order = np.lexsort((corners[1] >> BATCH_LEVEL, corners[0] >> BATCH_LEVEL))
-        parts = [
-            self._at_some(xs, ys, inner, corners, order[start : start + BATCH_STEP])
-            for start in range(0, len(order), BATCH_STEP)
-        ]
-        none = np.empty(0, np.int64)
-        lengths, slots = regrouped(
-            order,
-            np.concatenate([none, *(part[0] for part in parts)]),
-            np.concatenate([none, *(part[1] for part in parts)]),
-        )
+        parts = []
+        for start in range(0, len(order), BATCH_STEP):
+            some = order[start : start + BATCH_STEP]
+            parts.append(self._at_some(xs, ys, corners, some[inner[some]]))
         border = {int(place): self._at_border(float(xs[place]), float(ys[place])) for place in np.nonzero(~inner)[0]}
-        return Matches.of(lengths, slots, self._table.ids, border)
+        return Matches.of(*joined(parts).in_order(len(xs)), self._table.ids, border)
 
-    def _at_some(
-        self, xs: Floats, ys: Floats, inner: NDArray[np.bool_], corners: Slots, some: Slots
-    ) -> tuple[Slots, Slots]:
-        """How many slots hold each of some places, and which; none for places on the border."""
-        asked = np.nonzero(inner[some])[0]
-        places = some[asked]
-        boxes = np.stack((xs[places], ys[places], xs[places], ys[places]))
-        which, slots = touching_pairs(self._levels, self._arena, self._table, corners[:, places], boxes)
+    def _at_some(self, xs: Floats, ys: Floats, corners: Slots, places: Slots) -> Groups:
+        """The slots that hold each of some places, none of which is on the border."""
+        x, y = xs[places], ys[places]
+        boxes = np.stack((x, y, x, y))
+        found = touching_groups(self._levels, self._arena, self._table, corners[:, places], boxes)
         if self._exact.count:
-            keep = self._exact.holding_pairs(which, slots, xs[places], ys[places])
-            which, slots = which[keep], slots[keep]
-        return grouped(len(some), which if len(asked) == len(some) else asked[which], slots)
+            which = np.repeat(found.which, found.lengths)
+            found = found.keeping(self._exact.holding_pairs(which, found.slots, x, y))
+        return found._replace(which=places[found.which])
 
     def intersecting_many(self, boxes: Floats) -> Matches[Id]:
         """`intersecting` for many boxes at once.
@@ -148,15 +139,16 @@ class QRIndex(QRCore[Id]):
             visits += (right - left + 1) * (high - low + 1)
         plain &= visits * SCAN_COST <= self._table.top
         places = np.nonzero(plain)[0]
-        which, slots = touching_pairs(self._levels, self._arena, self._table, corners[:, plain], sides[:, plain])
-        pairs = np.unique(which * max(1, self._table.top) + slots)
-        which, slots = pairs // max(1, self._table.top), pairs % max(1, self._table.top)
-        which = places[which]
+        found = touching_groups(self._levels, self._arena, self._table, corners[:, plain], sides[:, plain])
+        # A box that shares several cells with another was found in each of them.
+        top = max(1, self._table.top)
+        pairs = np.unique(np.repeat(found.which, found.lengths) * top + found.slots)
+        which, slots = places[pairs // top], pairs % top
         if self._exact.count:
             keep = self._exact.touching_pairs(which, slots, sides)
             which, slots = which[keep], slots[keep]
         rest = {int(place): self.intersecting(sides[:, place].tolist()) for place in np.nonzero(~plain)[0]}
-        return Matches.of(*grouped(len(x0), which, slots), self._table.ids, rest)
+        return Matches.of(np.bincount(which, minlength=len(x0)), slots, self._table.ids, rest)
 
     def blocks(self) -> Iterator[IndexBlock]:
         """The cells that hold boxes, for drawing. Cells of one side may overlap: large boxes are in large cells."""

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spatial_index import WGS84, Circle, Plane, Point, Polygon, QRIndex, Sphere, qr_core
+from spatial_index import WGS84, Circle, Plane, Point, Polygon, QRIndex, Sphere, cell_search, qr_core, qr_index
 from spatial_index.crowd import Crowd
 from spatial_index.slot_table import MOVING, STILL
 from tests.spatial_index.qr_model import assert_answers, contains, meets
@@ -19,6 +19,14 @@ def _fast_sweeps(monkeypatch):
     """Let boxes cool down within the few dozen steps of a test."""
     monkeypatch.setattr(qr_core, "SWEEP_EVERY", 3)
     monkeypatch.setattr(qr_core, "SWEEP_STEP", 16)
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch):
+    """Let a batch of a few questions take several steps, and ask crowds both by themselves and together."""
+    monkeypatch.setattr(qr_index, "BATCH_STEP", 3)
+    monkeypatch.setattr(cell_search, "CROWD_COMPARISONS", 20)
+    monkeypatch.setattr(cell_search, "WORTH_A_CALL", 12)
 
 
 def small_cells(index):
@@ -193,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def ask_at(self, data):
-        places = data.draw(st.lists(self.places(), min_size=1, max_size=4))
+        places = data.draw(st.lists(self.places(), min_size=1, max_size=5))
         batch = self.index.at_many(np.array([x for x, _ in places]), np.array([y for _, y in places]))
         for (x, y), together in zip(places, batch, strict=True):
             found = self.index.at(x, y)
