@@ -153,10 +153,16 @@ class Feeds:
 
     def offer(self, subscription: Subscription, message: Message) -> None:
         """Send a retained message to a new subscription, unless a plugin holds it."""
-        for hook in self._engine.hooks.retained:
-            if hook(subscription, message):
-                return
-        self.send(subscription, message)
+        if not self.kept(subscription, message):
+            self.send(subscription, message)
+
+    def kept(self, subscription: Subscription, message: Message, besides: object = None) -> bool:
+        """Whether a plugin, `besides` the one that asks, keeps a retained message from a subscription."""
+        call = self._engine._call  # noqa: SLF001  a plugin that fails keeps nothing, and harms nobody
+        return any(
+            getattr(hook, "__self__", None) is not besides and call(hook, subscription, message)
+            for hook in self._engine.hooks.retained
+        )
 
     def send(self, subscription: Subscription, message: Message) -> bool:
         """Send a message with RETAIN set [MQTT-3.3.1-8], at the lower of the two QoS; False if it was dropped."""

@@ -69,7 +69,6 @@ class RetainedPlugin(Plugin):
         """Read the policy files, and remember which subscriptions are from before."""
         self._engine = engine
         self._now = engine.loop.time
-        self._others = [hook for hook in engine.hooks.retained if getattr(hook, "__self__", None) is not self]
         self._recovering = True
         engine.loop.call_soon(self._recovered)
         self._sources = [rule.source for rule in self.rules if rule.source is not None]
@@ -266,7 +265,7 @@ class RetainedPlugin(Plugin):
         for text in sorted(debt.filters, key=debt.filters.__getitem__, reverse=True):
             subscription = session.subscriptions.get(text)
             # Other plugins are asked again: the message they let pass may have been replaced by one they do not.
-            if subscription is not None and not any(hook(subscription, entry.message) for hook in self._others):
+            if subscription is not None and not self._engine.feeds.kept(subscription, entry.message, besides=self):
                 return self._engine.send_retained(subscription, debt.topic)
         return True
 

@@ -276,6 +276,23 @@ def test_other_plugins_are_asked_about_what_is_sent_in_the_end(first: bool) -> N
     assert shown(desk, "a") == ["d/x=2"]  # not once more at the deadline
 
 
+class Broken(Hooks):
+    def on_retained(self, subscription: Any, message: Message) -> bool:
+        raise RuntimeError("on purpose")
+
+
+def test_a_plugin_that_fails_keeps_nothing_back() -> None:
+    desk = Desk()
+    desk.engine.start([Broken(), desk.plugin])
+    desk.publish("other", b"1", retain=True)
+    waiting(desk)
+    desk.subscribe("a", "other")
+    assert shown(desk, "a") == ["other=1 retained"]
+    desk.clock.advance(D_MAX_S)
+    assert shown(desk, "a") == ["d/x=1 retained"]
+    assert desk.engine.counters.plugin_faults == 3
+
+
 class Gatekeeper:
     """Denies a client a topic from some moment on, after having thought about it."""
 
