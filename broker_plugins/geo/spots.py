@@ -60,10 +60,10 @@ class Spot:
             self._zone = Zone(self.group.space, self.shape)
         return self._zone
 
-    def put(self, shape: Shape | None) -> None:
-        """Note another shape; only the group does this."""
+    def put(self, shape: Shape | None, zone: Zone | None = None) -> None:
+        """Note another shape, with its zone where that is made already; only the group does this."""
         self.shape = shape
-        self._zone = None
+        self._zone = zone
 
     def holds(self, place: Place) -> bool:
         """Whether a place is in the area."""
@@ -90,7 +90,8 @@ class Group:
         self.inner = inner
         self.space = space
         self.spots: dict[Hashable, Spot] = {}
-        self._placed: dict[Spot, None] = {}
+        self._placed: dict[Spot, Zone] = {}
+        """Spots that are somewhere, while they are few."""
         self._index: QRIndex[Spot] | None = None
         self.picky = 0
         """How many subscriptions have conditions."""
@@ -118,9 +119,8 @@ class Group:
                 self._placed.pop(spot, None)
             else:
                 zone = Zone(self.space, shape)
-                spot.put(shape)
-                spot._zone = zone  # noqa: SLF001  it was needed to check the shape
-                self._placed[spot] = None
+                spot.put(shape, zone)
+                self._placed[spot] = zone
                 if len(self._placed) > FEW:
                     self._make_index()
                 return
@@ -149,7 +149,7 @@ class Group:
         """The spots that a point is in, or that have a place in common with a box."""
         index = self._index
         if index is None:
-            return [spot for spot in self._placed if spot.holds(place)]
+            return [spot for spot, zone in self._placed.items() if zone.holds(place)]
         if len(place) == 2:
             return index.at(*place)
         box = solid(place, self.space)

@@ -74,11 +74,12 @@ class Zone:
         SpatialIndexError: the shape is none of this space.
     """
 
-    __slots__ = ("_exact", "_pieces", "_position", "_reach", "_ring", "shape", "space")
+    __slots__ = ("_bounds", "_exact", "_pieces", "_position", "_reach", "_ring", "shape", "space")
 
     def __init__(self, space: Space, shape: Shape) -> None:
         self.space = space
         self.shape = shape
+        self._bounds = space.bounds
         self._pieces, self._exact = measured(space, shape)
         self._ring: shapely.Polygon | None = None
         if isinstance(self._exact, CircleShape):
@@ -90,8 +91,8 @@ class Zone:
         if len(place) == 4:
             return self._touches(place)
         x, y = place
-        bounds = self.space.bounds
-        if not (bounds.west < x < bounds.east and bounds.south < y < bounds.north):
+        west, south, east, north = self._bounds
+        if not (west < x < east and south < y < north):
             return self._meets(self.space.equivalents(Piece(x, y, x, y)))
         for west, south, east, north in self._pieces:
             if west <= x <= east and south <= y <= north:
