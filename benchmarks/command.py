@@ -19,6 +19,7 @@ BENCHMARKS = {
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "ranked": "ranked matching against collect-and-sort",
     "retained": "retained messages: the policies by replay and through brokers, and the storm against Mosquitto",
+    "telemetry": "what it costs the broker to record what it does",
 }
 
 

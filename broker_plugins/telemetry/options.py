@@ -21,7 +21,7 @@ class TelemetryOptions:
     """Name of this broker in every record; the host's name if it is empty."""
     shares: dict[str, float] = field(default_factory=dict)
     """By table, the share of events that is recorded, 0 to 1; all where it is not said. Records tell their weight."""
-    max_messages_per_s: int = 4_000
+    max_messages_per_s: int = 2_000
     """Publishes and deliveries recorded in a second, and as many drops; of more the share that fits is recorded. 0 sets
     no bound."""
     look_into_payloads: bool = True

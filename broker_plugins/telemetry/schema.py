@@ -219,8 +219,10 @@ _TABLES = (
             Field("propensity", Kind.DOUBLE, "How likely that policy was to decide so."),
             Field("residual_s", Kind.DOUBLE, "When the next retained publish came; null if none did.", nullable=True),
             Field("observed_s", Kind.DOUBLE, "How long after the decision the topic was watched for it."),
-            Field("bytes", Kind.LONG, "Bytes of the payload decided on, null if it is gone.", nullable=True),
-            Field("saved", Kind.BOOLEAN, "Whether something newer came within the wait, so that it was not sent."),
+            Field(
+                "bytes", Kind.LONG, "Bytes of the topic's retained payload when the outcome was known.", nullable=True
+            ),
+            Field("saved", Kind.BOOLEAN, "Whether something newer came within the wait, so that it need not be sent."),
         ),
     ),
     Table(

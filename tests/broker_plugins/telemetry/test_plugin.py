@@ -21,6 +21,7 @@ from tests.mqtt_wire import Kind, connect, publish, unsubscribe, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
+RETAINED = "broker_plugins.retained.plugin.RetainedPlugin"
 TELEMETRY = "broker_plugins.telemetry.plugin.TelemetryPlugin"
 EVERYTHING = {"node": "n1", "max_messages_per_s": 0, "roll_s": 0.2}
 
@@ -127,6 +128,32 @@ def test_positions_matches_places_and_retained_deliveries(tmp_path: Path) -> Non
     assert deliveries["jobs/x"]["message"] == match["message"]
     assert (deliveries["kept"]["client"], deliveries["kept"]["retained"]) == ("a", True)
     assert deliveries["kept"]["latency_us"] is None
+
+
+def test_decisions_on_retained_messages_are_told_with_their_outcome(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    retained = {RETAINED: {"topics": {"r/#": {"d_max_s": 30, "kappa": 0.001, "prior_gap_s": 1}}}}
+    with (
+        locus(plugins={**plugins(spool), **retained}, directory=tmp_path) as broker,
+        connect(broker.port, "r") as reader,
+        connect(broker.port, "w") as writer,
+    ):
+        for payload in (b"1", b"22"):
+            writer.send(publish("r/a", payload, retain=True))
+            writer.messages_until_ping()
+        reader.subscribe(("r/a", 0))
+        assert reader.messages_until_ping() == [], "it waits for something newer"
+        writer.send(publish("r/a", b"333", retain=True))
+        writer.messages_until_ping()
+        assert [each.payload for each in reader.messages_until_ping()] == [b"333"]
+    no_gaps(spool)
+    (decision,) = rows(spool, "retained_decisions")
+    assert (decision["topic"], decision["topic_class"], decision["gaps"]) == ("r/a", "r/#", 1)
+    assert decision["wait_s"] > 0
+    assert 0 <= decision["residual_s"] <= decision["observed_s"]
+    assert decision["saved"] == (decision["residual_s"] <= decision["wait_s"])
+    assert decision["decided_at"] <= decision["at"]
+    assert decision["propensity"] == 1.0
 
 
 def test_weights_add_up_where_messages_are_sampled(tmp_path: Path) -> None:
