@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_plugins.engine import Plugin
+from broker_plugins.engine.errors import EngineError
 from broker_plugins.geo import GeoPlugin
 from broker_plugins.places import Payloads, PlaceFinder, PlaceRule
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
 from broker_plugins.telemetry.pace import PACE_S, Pace, in_share
 from broker_plugins.telemetry.recorder import Recorder
 from broker_plugins.telemetry.schema import TABLES
-from broker_plugins.telemetry.spool import Spool
+from broker_plugins.telemetry.spool import Spool, SpoolError
 from broker_plugins.telemetry.writer import Writer
 
 if TYPE_CHECKING:
@@ -79,12 +80,15 @@ class TelemetryPlugin(Plugin):
         """Open the spool and begin to record.
 
         Raises:
-            SpoolError: pyarrow is not installed.
+            EngineError: pyarrow is not installed.
         """
         self._engine = engine
         if not self.options.enabled:
             return
-        spool = Spool(Path(self.options.spool_dir), self.options.node, self.incarnation)
+        try:
+            spool = Spool(Path(self.options.spool_dir), self.options.node, self.incarnation)
+        except SpoolError as error:
+            raise EngineError(str(error)) from error
         self._writer = Writer(engine.loop, spool, self.recorder, self.options, self.counters)
         rules: list[PlaceRule] = []
         for plugin in engine.hooks.plugins:

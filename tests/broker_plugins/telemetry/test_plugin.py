@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.peers import BrokerDidNotStartError
 from broker_plugins.telemetry import TABLES, parse_segment
 from broker_plugins.telemetry.options import TelemetryOptions
 from broker_plugins.telemetry.schema import SchemaError
@@ -268,6 +269,17 @@ def test_nothing_is_recorded_where_telemetry_is_off(tmp_path: Path) -> None:
         writer.send(publish("a", b"x", retain=True))
         writer.messages_until_ping()
     assert not spool.exists()
+
+
+def test_without_pyarrow_the_broker_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "missing"
+    missing.mkdir()
+    (missing / "pyarrow.py").write_text("raise ImportError('not here')")
+    monkeypatch.setenv("PYTHONPATH", str(missing))
+    with pytest.raises(BrokerDidNotStartError) as told, locus(plugins=plugins(tmp_path / "spool"), directory=tmp_path):
+        pass
+    assert "pip install 'locus-mqtt[telemetry]'" in str(told.value)
+    assert "Traceback" not in str(told.value)
 
 
 @pytest.mark.parametrize(
