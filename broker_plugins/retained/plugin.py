@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rl_policy import Debt, DecisionRecord
 
 LEAD_S: Final = 0.02
-"""How long before its deadline a message is sent: an event loop wakes up late, never early."""
+"""How long before the longest wait is over a message is sent: an event loop wakes up late, never early."""
 RETRY_S: Final = 0.5
 """How long a message that is due waits for room in its client's queue before it is tried again."""
 
@@ -126,7 +126,7 @@ class RetainedPlugin(Plugin):
             message.topic,
             qos=subscription.qos,
             retained_qos=message.qos,
-            wait_s=decision.wait_s,
+            wait_s=min(decision.wait_s, max(rule.cost.d_max_s - LEAD_S, rule.cost.d_max_s / 2)),
         )
         if promise.settled is not None:
             self._release(promise.settled)
@@ -270,7 +270,7 @@ class RetainedPlugin(Plugin):
         return True
 
     def _pay_due(self) -> Generator[Awaitable[Any] | None, Any, None]:
-        due = self.book.due(self._now() + LEAD_S)
+        due = self.book.due(self._now())
         for debt in due:
             self._paying.setdefault(debt.topic, {})[debt.session] = debt
         for debt in due:
@@ -333,9 +333,8 @@ class RetainedPlugin(Plugin):
 
     def _arm(self) -> None:
         """Wake up when the next debt is due or the next decision ends."""
-        ends = self.open_decisions.next_end_s()
-        deadline = self.book.next_deadline_s()
-        wake = min(ends if ends is not None else float("inf"), float("inf") if deadline is None else deadline - LEAD_S)
+        times = (self.open_decisions.next_end_s(), self.book.next_deadline_s())
+        wake = min((when for when in times if when is not None), default=float("inf"))
         if wake < self._wakes_s and not self._stopped:
             if self._timer is not None:
                 self._timer.cancel()
