@@ -43,9 +43,9 @@ def test_the_page_shows_what_the_commands_answer(tmp_path, monkeypatch, capsys):
 def test_every_option_is_on_the_page():
     from argparse import ArgumentParser
 
-    from clients import fence, pub, sub
+    from clients import fence, pub, retained, sub
 
-    for module in (sub, pub, fence):
+    for module in (sub, pub, fence, retained):
         parser = ArgumentParser()
         module.add_arguments(parser)
         parsers = [parser]
