@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.broker_plugins.smart import PLUGINS, heard, payloads
+from tests.broker_plugins.smart import PLUGINS, SQUARE, heard, payloads
 from tests.brokers import RunningBroker, locus
 from tests.mqtt_wire import connect, publish
 
@@ -33,6 +33,9 @@ def prefixes() -> list[str]:
 @pytest.fixture(scope="module", params=["Secrets", "SlowSecrets"])
 def broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
     with locus(plugins={**PLUGINS, f"{GUARDS}.{request.param}": {}}) as running:
+        with connect(running.port, "fencer") as fencer:
+            fencer.send(publish("locus/fence/f", SQUARE, retain=True))
+            fencer.messages_until_ping()
         yield running
 
 
@@ -56,10 +59,6 @@ def test_what_may_not_be_subscribed_to_is_refused_behind_every_prefix(inner, bro
 def test_what_may_not_be_received_is_not_delivered_through_any_prefix(top, broker) -> None:
     wires = {}
     with connect(broker.port, "publisher") as sender:
-        sender.send(
-            publish("locus/fence/f", b'{"type":"Polygon","coordinates":[[[0,0],[1,0],[1,1],[0,0]]]}', retain=True)
-        )
-        sender.messages_until_ping()
         for number, prefix in enumerate(prefixes()):
             for name in ("outsider", "insider"):
                 wire = wires[name, prefix] = connect(broker.port, f"{name}-{number}")
