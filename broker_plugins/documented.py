@@ -5,10 +5,18 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from dataclasses import is_dataclass
 
 
 def documented(cls: type) -> dict[str, str]:
-    """The text under each field of a dataclass, in one line; a field without any is left out."""
+    """The text under each field of a dataclass and its bases, in one line; a field without any is left out."""
+    found: dict[str, str] = {}
+    for each in reversed([each for each in cls.__mro__ if is_dataclass(each)]):
+        found.update(_own(each))
+    return found
+
+
+def _own(cls: type) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found: dict[str, str] = {}

@@ -47,15 +47,15 @@ def check_filter(text: str, option: str) -> None:
 
 @dataclass(slots=True)
 class PayloadCounters:
-    """What was read of payloads, and what could not be."""
+    """What was read of payloads, and what could not be: counted once, by whichever plugin started first."""
 
-    parsed: int = 0
+    payloads_parsed: int = 0
     """Payloads parsed."""
-    too_large: int = 0
+    payloads_too_large: int = 0
     """Payloads not looked into because they are larger than `max_json_bytes`."""
-    not_json: int = 0
-    """Payloads that are not JSON."""
-    too_deep: int = 0
+    payloads_not_json: int = 0
+    """Payloads looked into that are not JSON."""
+    payloads_too_deep: int = 0
     """Payloads nested more deeply than the parser goes."""
 
 
@@ -63,14 +63,15 @@ class Payloads:
     """Reads JSON payloads, the same message once only, however many plugins ask.
 
     Args:
+        counters: where it is counted.
         most_bytes: the largest payload that is looked into.
     """
 
     __slots__ = ("_last", "_value", "counters", "most_bytes")
 
-    def __init__(self, most_bytes: int = MAX_JSON_BYTES) -> None:
+    def __init__(self, counters: PayloadCounters, most_bytes: int = MAX_JSON_BYTES) -> None:
         self.most_bytes = most_bytes
-        self.counters = PayloadCounters()
+        self.counters = counters
         # Plugins see a message one right after the other, so the last one is all that need be remembered.
         self._last: Message | None = None
         self._value: Any = None
@@ -82,28 +83,28 @@ class Payloads:
         self._last, self._value = message, None
         payload = message.payload
         if len(payload) > self.most_bytes:
-            self.counters.too_large += 1
+            self.counters.payloads_too_large += 1
             return None
         try:
             value = self._value = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
-            self.counters.not_json += 1
+            self.counters.payloads_not_json += 1
             return None
         except RecursionError:
-            self.counters.too_deep += 1
+            self.counters.payloads_too_deep += 1
             return None
-        self.counters.parsed += 1
+        self.counters.payloads_parsed += 1
         return value
 
 
-def payloads_of(engine: Engine, most_bytes: int) -> Payloads:
+def payloads_of(engine: Engine, counters: PayloadCounters, most_bytes: int) -> Payloads:
     """The reader that all plugins of an engine share; it looks into what the most generous of them allows."""
     for plugin in engine.hooks.plugins:
         payloads = getattr(plugin, "payloads", None)
         if isinstance(payloads, Payloads):
             payloads.most_bytes = max(payloads.most_bytes, most_bytes)
             return payloads
-    return Payloads(most_bytes)
+    return Payloads(counters, most_bytes)
 
 
 def number_at(value: Any, path: Sequence[str]) -> float | None:

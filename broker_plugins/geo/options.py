@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from broker_plugins.grammar import WGS84, Space, plane
-from broker_plugins.places import MAX_JSON_BYTES, BadRuleError, check_filter
+from broker_plugins.places import MAX_JSON_BYTES, BadRuleError, PayloadCounters, check_filter
 
 
 @dataclass
@@ -50,7 +50,7 @@ class GeoOptions:
 
 
 @dataclass(slots=True)
-class GeoCounters:
+class GeoCounters(PayloadCounters):
     """What the geo plugin did and what it could not do."""
 
     subscriptions: int = 0

@@ -93,7 +93,7 @@ class GeoPlugin(Plugin):
         self._space = index_space(engine.space)
         self._finder = PlaceFinder(engine.space, self._rules)
         self._records = records_of(engine.hooks.plugins, "positions")
-        self.payloads = payloads_of(engine, self.options.max_json_bytes)
+        self.payloads = payloads_of(engine, self.counters, self.options.max_json_bytes)
 
     def concerns(self, topic: str) -> bool:
         """Topics of `$geo` subscriptions, of positions and of fences."""

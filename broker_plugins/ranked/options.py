@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from broker_plugins.places import MAX_JSON_BYTES, BadRuleError
+from broker_plugins.places import MAX_JSON_BYTES, BadRuleError, PayloadCounters
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RankedOptions:
 
 
 @dataclass(slots=True)
-class RankedCounters:
+class RankedCounters(PayloadCounters):
     """What the ranked plugin did."""
 
     subscriptions: int = 0

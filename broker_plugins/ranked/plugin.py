@@ -74,7 +74,7 @@ class RankedPlugin(Plugin):
         self._recovering = True
         engine.loop.call_soon(self._recovered)
         self._records = records_of(engine.hooks.plugins, "matches")
-        self.payloads = payloads_of(engine, self.options.max_json_bytes)
+        self.payloads = payloads_of(engine, self.counters, self.options.max_json_bytes)
 
     def _recovered(self) -> None:
         """All sessions are restored: put their subscriptions in the order of their age before anybody publishes."""

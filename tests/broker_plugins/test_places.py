@@ -10,24 +10,38 @@ from hypothesis import strategies as st
 
 from broker_plugins.engine.message import Message
 from broker_plugins.grammar import WGS84, parse_topic, plane
-from broker_plugins.places import BadRuleError, Payloads, PlaceFinder, PlaceRule, as_number, geometry_place, number_at
+from broker_plugins.places import (
+    BadRuleError,
+    PayloadCounters,
+    Payloads,
+    PlaceFinder,
+    PlaceRule,
+    as_number,
+    geometry_place,
+    number_at,
+)
 
 
 def test_a_payload_is_parsed_once_however_many_ask() -> None:
-    payloads = Payloads()
+    payloads = Payloads(PayloadCounters())
     message = Message("t", b'{"a": 1}')
     assert payloads.read(message) is payloads.read(message)
-    assert payloads.counters.parsed == 1
+    assert payloads.counters.payloads_parsed == 1
 
 
 def test_what_cannot_be_read_is_counted() -> None:
-    payloads = Payloads(most_bytes=100_000)
+    payloads = Payloads(PayloadCounters(), most_bytes=100_000)
     for payload in (b"no", b"\xff\xfe", b"", b'{"a": \xff}'):
         assert payloads.read(Message("t", payload)) is None
     assert payloads.read(Message("t", b"[" * 50_000 + b"]" * 50_000)) is None
     assert payloads.read(Message("t", b'"' + b"x" * 100_000 + b'"')) is None
     counters = payloads.counters
-    assert (counters.parsed, counters.not_json, counters.too_deep, counters.too_large) == (0, 4, 1, 1)
+    assert (
+        counters.payloads_parsed,
+        counters.payloads_not_json,
+        counters.payloads_too_deep,
+        counters.payloads_too_large,
+    ) == (0, 4, 1, 1)
 
 
 values = st.recursive(
@@ -53,7 +67,7 @@ coordinates = st.floats(-200, 200)
 @given(coordinates, coordinates, st.sampled_from([("lon", "lat"), ("lng", "lat"), ("longitude", "latitude")]))
 def test_members_are_read_where_they_are_on_earth(lon, lat, names) -> None:
     finder = PlaceFinder(WGS84)
-    content = Payloads().read(Message("t", json.dumps({names[0]: lon, names[1]: lat}).encode()))
+    content = Payloads(PayloadCounters()).read(Message("t", json.dumps({names[0]: lon, names[1]: lat}).encode()))
     on_earth = -180 <= lon <= 180 and -90 <= lat <= 90
     assert finder.in_content(content, None) == ((lon, lat) if on_earth else None)
     assert finder.outside == (not on_earth)

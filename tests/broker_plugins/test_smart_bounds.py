@@ -80,16 +80,16 @@ def test_nobody_parses_what_nobody_needs(desk) -> None:
     desk.subscribe(session, "t")
     desk.publish("t", payload)
     desk.publish("t/@top:1;at:1,1", payload)
-    assert payloads.counters.parsed == 0
+    assert payloads.counters.payloads_parsed == 0
     desk.subscribe(session, "$geo/bbox:0,0,1,1/g")
     desk.publish("g/@at:0.5,0.5", payload)
     desk.publish("other", payload)
-    assert payloads.counters.parsed == 0
+    assert payloads.counters.payloads_parsed == 0
     desk.subscribe(session, "$geo/bbox:0,0,1,1/$where/v>1/t")
     desk.subscribe(session, "$where/v>1/t")
     desk.subscribe(session, "$where/v>2/+")
     desk.publish("t", payload)
-    assert payloads.counters.parsed == 1
+    assert payloads.counters.payloads_parsed == 1
 
 
 def test_messages_and_positions_without_a_place_are_counted(desk) -> None:
@@ -103,7 +103,7 @@ def test_messages_and_positions_without_a_place_are_counted(desk) -> None:
     assert (counters.messages, counters.without_place) == (1, 2)
     assert (counters.positions, counters.bad_positions) == (1, 3)
     assert counters.outside_space == 2
-    assert desk.geo.payloads.counters.not_json == 2
+    assert desk.geo.payloads.counters.payloads_not_json == 2
 
 
 def test_objects_are_forgotten_beyond_the_bound() -> None:
