@@ -420,6 +420,12 @@ class Session:
             store.delete("messages", (message.stored_id,))
             message.stored_id = 0
 
+    def record_all(self) -> None:
+        """Note everything owed that was restored from elsewhere than the store."""
+        for entry in [*self.inflight.values(), *(self.queue or ())]:
+            entry.message.stored_refs = 0
+            self._record(entry)
+
     def restore(self, deliveries: list[tuple[Message, int, bool, int, int, int]]) -> None:
         """Take back what was owed: message, QoS, retain, packet id, state and position of each, in order."""
         used: set[int] = set()

@@ -1,0 +1,381 @@
+"""The fabric nodes share: a connection to NATS that comes back by itself, leases, the directory and mailboxes.
+
+Everything here may fail at any time and is tried again. A node that cannot reach the fabric goes on alone; it says so
+once, and once more when the fabric is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import nats
+import nats.errors
+import nats.js.errors
+from nats.js import api
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+    from broker_plugins.cluster.options import ClusterOptions
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+ANSWER_S = 2.0
+DEDUPLICATION_S = 600.0
+"""How long the fabric recognises a batch that is sent again."""
+FAULTS = (nats.errors.Error, OSError, asyncio.TimeoutError)
+"""What a call of the fabric may raise; every one of them means: later."""
+
+
+class Lease(msgspec.Struct):
+    """What a node says of itself in the directory."""
+
+    node: str
+    incarnation: int
+    address: str
+    clients: int = 0
+    subscriptions: int = 0
+    filters: int = 0
+    since: float = 0.0
+
+
+class NameTakenError(Exception):
+    """Another node with this name is alive."""
+
+
+class Fabric:
+    """One node's connection to the others.
+
+    Args:
+        options: where the servers are, and who we are.
+        incarnation: a number that is another one after each start.
+        subscriptions: what to do with messages on inner subjects, by the subject below the cluster's name.
+        up: called when the fabric is there, or there again.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        incarnation: int,
+        subscriptions: dict[str, Callable[[Msg], Awaitable[None]]],
+        up: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.options = options
+        self.incarnation = incarnation
+        self._subscriptions = subscriptions
+        self._up = up
+        self._client: Client | None = None
+        self._js: JetStreamContext | None = None
+        self._leases: KeyValue | None = None
+        self._directory: KeyValue | None = None
+        self._said: str | None = None
+        self._closing = False
+        self.ready = False
+        """Whether the fabric is there and set up."""
+        self.mailbox_created = ""
+        """When this node's mailbox was made: one made anew counts from 1 again."""
+
+    def subject(self, *parts: str) -> str:
+        """An inner subject of this cluster; no topic of a client is ever a subject."""
+        return ".".join(("locus", self.options.cluster, *parts))
+
+    def mailbox(self, node: str) -> str:
+        """The stream in which messages wait for a node."""
+        return f"LOCUS_{self.options.cluster}_MAIL_{node}"
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes one message may have."""
+        return 0 if self._client is None else int(self._client.max_payload)
+
+    # Coming and going.
+
+    async def run(self) -> None:
+        """Be connected, for as long as this is not cancelled."""
+        while not self._closing:
+            try:
+                if self._client is None:
+                    await self._connect()
+                if not self.ready and self._client is not None and self._client.is_connected:
+                    await self._settle()
+                    self.ready = True
+                    self._say("")
+                    await self._up()
+            except NameTakenError as error:
+                self._say(str(error))
+            except FAULTS as error:
+                self._say(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Give the lease back and leave."""
+        self._closing = True
+        client = self._client
+        if client is None:
+            return
+        with contextlib.suppress(*FAULTS):
+            if self.ready and self._leases is not None:
+                await asyncio.wait_for(self._leases.delete(self.options.node), ANSWER_S)
+        self.ready = False
+        with contextlib.suppress(*FAULTS):
+            await asyncio.wait_for(client.close(), ANSWER_S)
+
+    def _say(self, trouble: str) -> None:
+        """One line when the fabric goes, one when it is back."""
+        if trouble and not self._said:
+            log.warning(
+                "node %s cannot reach the fabric (%s); it serves its own clients and joins when it can",
+                self.options.node,
+                trouble,
+            )
+        elif not trouble and self._said != "":
+            log.info("node %s has joined cluster %s", self.options.node, self.options.cluster)
+        self._said = trouble
+
+    async def _connect(self) -> None:
+        options = self.options
+        servers = list(options.servers)
+        if options.embedded:
+            servers = [f"nats://127.0.0.1:{options.embedded_port}"]
+        extra: dict[str, Any] = {}
+        if options.credentials_file:
+            extra["user_credentials"] = options.credentials_file
+        elif options.user:
+            extra |= {"user": options.user, "password": options.password}
+        if options.tls_ca_file or options.tls_certificate_file:
+            context = ssl.create_default_context(cafile=options.tls_ca_file or None)
+            if options.tls_certificate_file:
+                context.load_cert_chain(options.tls_certificate_file, options.tls_key_file or None)
+            extra["tls"] = context
+        client = await nats.connect(
+            servers,
+            name=f"locus {options.cluster}/{options.node}",
+            connect_timeout=2,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.2,
+            ping_interval=2,
+            max_outstanding_pings=2,
+            allow_reconnect=True,
+            error_cb=self._failed,
+            disconnected_cb=self._lost,
+            **extra,
+        )
+        for name, handler in self._subscriptions.items():
+            await client.subscribe(self.subject(*name.split(".")), cb=handler)
+        self._client = client
+        self._js = client.jetstream(timeout=ANSWER_S)
+
+    async def _failed(self, error: Exception) -> None:
+        log.debug("fabric: %s", error)
+
+    async def _lost(self) -> None:
+        if self.ready:
+            self.ready = False
+            self._say("the connection is lost")
+
+    async def _settle(self) -> None:
+        """Make what this node needs in the fabric, where it is not there yet."""
+        options = self.options
+        js = self._js
+        assert js is not None
+        bucket = f"locus_{options.cluster}"
+        self._leases = await self._bucket(f"{bucket}_leases", options.lease_s)
+        self._directory = await self._bucket(f"{bucket}_directory", 0.0)
+        await self._take_lease()
+        wanted = api.StreamConfig(
+            name=self.mailbox(options.node),
+            subjects=[self.subject("mail", options.node)],
+            max_bytes=options.max_mailbox_bytes,
+            max_age=options.away_s,
+            discard=api.DiscardPolicy.NEW,
+            storage=api.StorageType.FILE,
+            num_replicas=options.replicas,
+            duplicate_window=min(DEDUPLICATION_S, options.away_s),
+        )
+        try:
+            info = await js.stream_info(self.mailbox(options.node))
+        except nats.js.errors.NotFoundError:
+            info = await js.add_stream(wanted)
+        self.mailbox_created = str(info.created)
+
+    async def _bucket(self, name: str, ttl_s: float) -> KeyValue:
+        assert self._js is not None
+        try:
+            return await self._js.key_value(name)
+        except nats.js.errors.NotFoundError:
+            return await self._js.create_key_value(
+                bucket=name, ttl=ttl_s or None, history=1, replicas=self.options.replicas
+            )
+
+    # Leases.
+
+    async def _take_lease(self) -> None:
+        """See that nobody else lives under our name.
+
+        Raises:
+            NameTakenError: somebody does.
+        """
+        held = await self._read_lease(self.options.node)
+        if held is not None and held.incarnation != self.incarnation:
+            # Our own former life, or another node: the first says nothing more.
+            await asyncio.sleep(self.options.hello_s * 2.5)
+            again = await self._read_lease(self.options.node)
+            if again is not None and again.incarnation != self.incarnation and again.since != held.since:
+                raise NameTakenError(f"another node is called {self.options.node!r}: give this one another `node:`")
+        await self.renew(0, 0, 0)
+
+    async def _read_lease(self, node: str) -> Lease | None:
+        assert self._leases is not None
+        try:
+            entry = await self._leases.get(node)
+        except nats.js.errors.KeyNotFoundError:
+            return None
+        return None if entry.value is None else msgspec.json.decode(entry.value, type=Lease)
+
+    async def renew(self, clients: int, subscriptions: int, filters: int) -> None:
+        """Say in the directory that this node is there."""
+        assert self._leases is not None
+        options = self.options
+        lease = Lease(
+            options.node, self.incarnation, options.address, clients, subscriptions, filters, round(time.time(), 3)
+        )
+        await self._leases.put(options.node, msgspec.json.encode(lease))
+
+    async def leases(self) -> list[Lease]:
+        """Who is there."""
+        assert self._leases is not None
+        try:
+            names = await self._leases.keys()
+        except nats.js.errors.NoKeysError:
+            return []
+        found = [await self._read_lease(name) for name in sorted(names)]
+        return [lease for lease in found if lease is not None]
+
+    # The directory.
+
+    async def directory_get(self, key: str) -> tuple[bytes | None, int]:
+        """A value of the directory and its revision; nothing and 0 where there is none."""
+        assert self._directory is not None
+        try:
+            entry = await self._directory.get(key)
+        except nats.js.errors.KeyNotFoundError:
+            return None, 0
+        return entry.value, int(entry.revision or 0)
+
+    async def directory_change(self, key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+        """Compare and set: apply a change to whatever the value is when it takes effect.
+
+        `change` is given the value and returns the one to write, or None to leave it as it is; it may be called
+        several times. Returns the value in force.
+        """
+        assert self._directory is not None
+        while True:
+            value, revision = await self.directory_get(key)
+            wanted = change(value)
+            if wanted is None:
+                return value
+            try:
+                if revision:
+                    await self._directory.update(key, wanted, last=revision)
+                else:
+                    await self._directory.create(key, wanted)
+            except (nats.js.errors.KeyWrongLastSequenceError, nats.js.errors.BadRequestError):
+                continue  # somebody was faster
+            return wanted
+
+    # Messages.
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        """Send to whoever listens now."""
+        if self._client is not None and self.ready:
+            await self._client.publish(subject, data)
+
+    async def ask(self, node: str, question: bytes, seconds: float = ANSWER_S) -> bytes:
+        """Ask another node something."""
+        if self._client is None:
+            raise nats.errors.ConnectionClosedError
+        answer = await self._client.request(self.subject("ask", node), question, timeout=seconds)
+        return bytes(answer.data)
+
+    async def post(self, node: str, data: bytes, number: str) -> None:
+        """Put something into a node's mailbox; returns when it is safe there. `number` tells it from all others."""
+        if self._js is None or not self.ready:
+            raise nats.errors.ConnectionClosedError
+        await self._js.publish(
+            self.subject("mail", node), data, stream=self.mailbox(node), headers={"Nats-Msg-Id": number}
+        )
+
+    async def collect(self, after: int) -> MailReader:
+        """Read this node's mailbox from the first message after a number."""
+        assert self._js is not None
+        name = self.mailbox(self.options.node)
+        info = await self._js.stream_info(name)
+        start = max(after + 1, int(info.state.first_seq or 0))
+        subscription = await self._js.pull_subscribe(
+            self.subject("mail", self.options.node),
+            stream=name,
+            config=api.ConsumerConfig(
+                deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=start,
+                ack_policy=api.AckPolicy.NONE,
+                inactive_threshold=60.0,
+                mem_storage=True,
+                num_replicas=1,
+            ),
+        )
+        return MailReader(subscription, start)
+
+    async def empty(self, upto: int) -> None:
+        """Remove what was taken out of this node's mailbox."""
+        if self._js is not None and self.ready:
+            await self._js.purge_stream(self.mailbox(self.options.node), seq=upto + 1)
+
+
+class GapError(Exception):
+    """Something is missing before a message of the mailbox: read it again from there."""
+
+
+class MailReader:
+    """Reads a mailbox in order."""
+
+    def __init__(self, subscription: JetStreamContext.PullSubscription, start: int) -> None:
+        self._subscription = subscription
+        self._expected = start
+
+    async def next(self) -> list[tuple[int, bytes]]:
+        """The next messages with their numbers; none if there is nothing for a while.
+
+        Raises:
+            GapError: one was lost on the way.
+        """
+        try:
+            messages = await self._subscription.fetch(64, timeout=5)
+        except nats.errors.TimeoutError:
+            return []
+        found: list[tuple[int, bytes]] = []
+        for message in messages:
+            number = int(message.metadata.sequence.stream)
+            if number != self._expected:
+                if found:
+                    break
+                raise GapError(f"message {number} of the mailbox came where {self._expected} was due")
+            self._expected += 1
+            found.append((number, bytes(message.data)))
+        return found
+
+    async def close(self) -> None:
+        """Read no more."""
+        with contextlib.suppress(*FAULTS):
+            await self._subscription.unsubscribe()

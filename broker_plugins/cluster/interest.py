@@ -1,0 +1,172 @@
+"""Which node wants which filters: what a node announces of its own, and what it knows of the others.
+
+A node counts its subscriptions by filter and announces only that a filter came or went, as numbered deltas. Whoever
+misses one sees it at the next number, or at the version in the node's next hello, and asks for everything again. A
+filter inside a smart subscription is announced as an ordinary one: the message travels, and is matched where the
+subscription is. Shared subscriptions are announced by their whole text, because one node is chosen for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker_plugins.cluster.wire import DURABLE, GONE, HELD, Delta, Wish
+from broker_plugins.engine.tree import FilterTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Key = tuple[str, str]
+"""The inner filter, and the whole text of a shared one or nothing."""
+
+
+class OwnWishes:
+    """The filters of this node's clients.
+
+    Args:
+        node: its name.
+        incarnation: a number that is another one after each start.
+    """
+
+    def __init__(self, node: str, incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.version = 0
+        """How many filters came, went or changed so far."""
+        self._held: dict[Key, list[int]] = {}  # how many subscriptions: of sessions that end, of those that outlive
+        self._announced: dict[Key, int] = {}
+        self._changed: dict[Key, None] = {}
+        self._base = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, inner: str, group: str, durable: bool) -> None:
+        """A subscription was made."""
+        self._held.setdefault((inner, group), [0, 0])[durable] += 1
+        self._changed[inner, group] = None
+
+    def remove(self, inner: str, group: str, durable: bool) -> None:
+        """A subscription ended."""
+        counts = self._held[inner, group]
+        counts[durable] -= 1
+        if not any(counts):
+            del self._held[inner, group]
+        self._changed[inner, group] = None
+
+    def _state(self, key: Key) -> int:
+        counts = self._held.get(key)
+        return GONE if counts is None else DURABLE if counts[1] else HELD
+
+    def delta(self) -> Delta | None:
+        """What is to be announced since this was asked last; None if nothing is."""
+        wishes: list[Wish] = []
+        for key in self._changed:
+            state = self._state(key)
+            if state != self._announced.get(key, GONE):
+                wishes.append(Wish(*key, state))
+                if state == GONE:
+                    del self._announced[key]
+                else:
+                    self._announced[key] = state
+        self._changed.clear()
+        if not wishes:
+            return None
+        base, self.version = self.version, self.version + 1
+        return Delta(self.node, self.incarnation, base, self.version, wishes)
+
+    def snapshot(self) -> Delta:
+        """Everything that was announced."""
+        wishes = [Wish(*key, state) for key, state in self._announced.items()]
+        return Delta(self.node, self.incarnation, 0, self.version, wishes)
+
+
+class Wanting(NamedTuple):
+    """Who wants the messages of a topic."""
+
+    nodes: dict[str, int]
+    """Nodes with ordinary subscriptions, and whether one of them is durable."""
+    groups: dict[str, dict[str, int]]
+    """For each shared filter the nodes with members, likewise."""
+
+
+class _Known:
+    """What is known of one node."""
+
+    __slots__ = ("incarnation", "states", "version")
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self.version = -1
+        self.states: dict[Key, int] = {}
+
+
+class OtherWishes:
+    """The filters of the other nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Known] = {}
+        self._tree: FilterTree[tuple[str, str, str]] = FilterTree()  # node, inner, group
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def is_current(self, node: str, incarnation: int, version: int) -> bool:
+        """Whether all is known that a node had announced when it had this version."""
+        known = self._nodes.get(node)
+        return known is not None and known.incarnation == incarnation and known.version >= version
+
+    def apply(self, delta: Delta) -> list[str] | None:
+        """Take a delta in: the filters that came or went, or None if something before it is missing."""
+        known = self._nodes.get(delta.node)
+        if known is None or known.incarnation != delta.incarnation or known.version < delta.base:
+            return None
+        if known.version >= delta.version:
+            return []  # told before
+        known.version = delta.version
+        return self._set(delta.node, known, ((wish.inner, wish.group, wish.state) for wish in delta.wishes))
+
+    def replace(self, snapshot: Delta) -> list[str]:
+        """Take everything a node holds in, in place of what was known: the filters that came or went."""
+        known = self._nodes.setdefault(snapshot.node, _Known())
+        if known.incarnation == snapshot.incarnation and known.version > snapshot.version:
+            return []  # deltas have come since it was written
+        now = {(wish.inner, wish.group): wish.state for wish in snapshot.wishes}
+        gone = [(*key, GONE) for key in known.states if key not in now]
+        known.incarnation, known.version = snapshot.incarnation, snapshot.version
+        return self._set(snapshot.node, known, [*gone, *((*key, state) for key, state in now.items())])
+
+    def forget(self, node: str) -> list[str]:
+        """A node is gone for good."""
+        known = self._nodes.pop(node, None)
+        return [] if known is None else self._set(node, known, [(*key, GONE) for key in known.states])
+
+    def _set(self, node: str, known: _Known, states: Iterable[tuple[str, str, int]]) -> list[str]:
+        changed: list[str] = []
+        for inner, group, state in states:
+            key = (inner, group)
+            if known.states.get(key, GONE) == state:
+                continue
+            if state == GONE:
+                del known.states[key]
+                self._tree.remove(inner, (node, inner, group))
+            else:
+                if key not in known.states:
+                    self._tree.add(inner, (node, inner, group))
+                known.states[key] = state
+            changed.append(inner)
+        return changed
+
+    def wanting(self, topic: str) -> Wanting:
+        """The nodes that want the messages of a topic."""
+        nodes: dict[str, int] = {}
+        groups: dict[str, dict[str, int]] = {}
+        for node, inner, group in self._tree.match(topic):
+            state = self._nodes[node].states[inner, group]
+            into = groups.setdefault(group, {}) if group else nodes
+            into[node] = max(state, into.get(node, GONE))
+        return Wanting(nodes, groups)
+
+    def nodes(self) -> dict[str, int]:
+        """How many filters each known node holds."""
+        return {node: len(known.states) for node, known in self._nodes.items()}

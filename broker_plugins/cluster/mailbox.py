@@ -1,0 +1,98 @@
+"""This node's mailbox: read in order, each batch taken once, also over a crash.
+
+How far it was read is written to the store in the same group as what the messages owe to sessions, so either both are
+on disk or neither is. What is safe is removed from the fabric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from broker_plugins.cluster.fabric import FAULTS, RETRY_S, GapError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker_plugins.cluster.fabric import Fabric, MailReader
+    from broker_plugins.cluster.options import ClusterCounters
+    from broker_plugins.engine.store import Store
+
+log = logging.getLogger(__name__)
+
+PLACE = "mailbox"
+
+
+class Mailbox:
+    """Takes what other nodes left for this one.
+
+    Args:
+        fabric: where it is.
+        store: where to note how far it was read.
+        counters: what to count in.
+        take: what to do with a batch.
+    """
+
+    def __init__(
+        self, fabric: Fabric, store: Store | None, counters: ClusterCounters, take: Callable[[bytes], None]
+    ) -> None:
+        self._fabric = fabric
+        self._store = store
+        self._counters = counters
+        self._take = take
+        self._created = ""
+        self._taken = 0
+        self._safe = 0
+        self._emptied = 0
+        for name, place in store.rows("places") if store is not None else ():
+            if name == PLACE:
+                self._created, _, taken = place.rpartition(" ")
+                self._taken = int(taken)
+
+    async def run(self) -> None:
+        """Read for ever."""
+        while True:
+            if self._fabric.ready:
+                try:
+                    await self._read()
+                except GapError as gap:
+                    log.info("%s", gap)
+                except FAULTS as error:
+                    log.debug("mailbox: %s: %s", type(error).__name__, error)
+            await asyncio.sleep(RETRY_S / 5)
+
+    async def _read(self) -> None:
+        if self._created != self._fabric.mailbox_created:
+            self._created, self._taken, self._safe, self._emptied = self._fabric.mailbox_created, 0, 0, 0
+        reader = await self._fabric.collect(self._taken)
+        try:
+            while self._fabric.ready and self._created == self._fabric.mailbox_created:
+                await self._read_some(reader)
+        finally:
+            with contextlib.suppress(*FAULTS):
+                await reader.close()
+
+    async def _read_some(self, reader: MailReader) -> None:
+        for number, data in await reader.next():
+            if number <= self._taken:
+                self._counters.repeated += 1
+                continue
+            self._take(data)
+            self._taken = number
+            if self._store is None:
+                self._safe = number
+            else:
+                self._store.put("places", (PLACE,), (f"{self._created} {number}",))
+                self._store.when_safe(self._is_safe, number)
+
+    def _is_safe(self, number: int) -> None:
+        self._safe = max(self._safe, number)
+
+    async def tidy(self) -> None:
+        """Remove what is safe here from the fabric."""
+        if self._safe > self._emptied:
+            safe = self._safe
+            await self._fabric.empty(safe)
+            self._emptied = safe

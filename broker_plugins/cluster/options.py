@@ -1,0 +1,101 @@
+"""What an operator can set of the cluster, and what it counts."""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass, field
+
+from broker_plugins.engine import EngineError
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass
+class ClusterOptions:
+    """Options of `broker_plugins.cluster.plugin.ClusterPlugin`."""
+
+    node: str = ""
+    """Name of this node, another one on every node and the same after a restart; the machine's name if not said."""
+    cluster: str = "locus"
+    """Name of the cluster; clusters with different names may share a fabric."""
+    address: str = ""
+    """Where clients reach this node, as `host:port`; shown by `locus cluster status`."""
+    servers: list[str] = field(default_factory=lambda: ["nats://127.0.0.1:4222"])
+    """NATS servers, any of which will do; `tls://` for an encrypted connection."""
+    embedded: bool = False
+    """Start a NATS server of our own on `embedded_port`, for a cluster that has no other."""
+    embedded_port: int = 4222
+    """Port of that server on 127.0.0.1."""
+    embedded_dir: str = "nats-data"
+    """Directory of that server's streams."""
+    user: str = ""
+    """User at the fabric, where it asks for one."""
+    password: str = ""
+    """Password of that user."""
+    credentials_file: str = ""
+    """NATS credentials, in place of user and password."""
+    tls_ca_file: str = ""
+    """Certificates that the fabric's own is checked against."""
+    tls_certificate_file: str = ""
+    """Certificate by which this node is known to the fabric."""
+    tls_key_file: str = ""
+    """Key of that certificate."""
+    replicas: int = 1
+    """NATS servers that keep each stream; 3 survives the loss of one of three."""
+    hello_s: float = 1.0
+    """Time between two signs of life."""
+    lease_s: float = 4.0
+    """Silence after which a node is taken for gone."""
+    away_s: float = 86_400.0
+    """How long messages are kept for the persistent sessions of a node that is gone."""
+    max_mailbox_bytes: int = 268_435_456
+    """Bytes of QoS 1 and 2 messages that wait for one node in the fabric; one more is dropped and counted."""
+    max_outgoing_bytes: int = 67_108_864
+    """Bytes of messages on their way to one node and not yet taken by the fabric; one more is dropped and counted."""
+    max_removals: int = 100_000
+    """Removals of retained messages that are remembered, so that a node that was away learns of them."""
+
+    def __post_init__(self) -> None:
+        self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
+        for option in ("node", "cluster"):
+            value = getattr(self, option)
+            if not _NAME.fullmatch(value):
+                raise EngineError(f"{option}: {value!r} has other characters than letters, digits, - and _")
+        if not self.servers and not self.embedded:
+            raise EngineError("servers: name a NATS server, or say `embedded: true`")
+        if not 0 < self.hello_s < self.lease_s:
+            raise EngineError(f"hello_s ({self.hello_s}) is above 0 and below lease_s ({self.lease_s})")
+        for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas"):
+            if getattr(self, option) < 1:
+                raise EngineError(f"{option}: {getattr(self, option)} is too small; it is at least 1")
+
+
+@dataclass(slots=True)
+class ClusterCounters:
+    """What this node did for the cluster."""
+
+    forwarded: int = 0
+    """Messages sent to other nodes, counted once for each."""
+    forwarded_bytes: int = 0
+    """Bytes handed to the fabric for them."""
+    received: int = 0
+    """Messages from other nodes."""
+    repeated: int = 0
+    """Batches that had been taken before and were not taken again."""
+    dropped_outgoing: int = 0
+    """Messages dropped because `max_outgoing_bytes` or the fabric's own bounds were reached."""
+    dropped_away: int = 0
+    """QoS 0 messages dropped because the fabric was away."""
+    resyncs: int = 0
+    """Times another node's filters were asked for as a whole."""
+    retained_repairs: int = 0
+    """Retained messages that another node had and this one had missed."""
+    unreadable: int = 0
+    """Messages between nodes that could not be read."""
+    taken_over: int = 0
+    """Connections closed because their client connected to another node."""
+    sessions_in: int = 0
+    """Sessions that moved here."""
+    sessions_out: int = 0
+    """Sessions that moved to another node."""

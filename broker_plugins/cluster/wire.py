@@ -1,0 +1,189 @@
+"""What nodes say to each other, as compact binary: MessagePack arrays, decoded strictly into these types."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, TypeVar, cast
+
+import msgspec
+
+FORMAT: Final = b"\x01"
+"""The first byte of everything sent; a node that reads another one leaves it alone."""
+GONE: Final = 0
+HELD: Final = 1
+DURABLE: Final = 2
+"""How a node holds a filter: not any more, by clients that are connected, by a session that outlives its connection."""
+
+
+class WireError(ValueError):
+    """Bytes from another node that are nothing this node understands."""
+
+
+class Stamp(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False):
+    """When something was said: hybrid time, then the name of the node that took it, so that no two are the same."""
+
+    time: int
+    node: str
+
+
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """One message on its way to one node."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    clauses: str = ""
+    """The topic with its clauses as they were said, where there are any."""
+    groups: list[str] = []
+    """The shared filters for which the receiving node chooses the member that gets it."""
+    stamp: Stamp | None = None
+    """For a retained message: when it was said."""
+    properties: bytes = b""
+    """For a retained message: what plugins keep with it, as JSON."""
+    number: int = 0
+    """Tells the message from all others of the node it was published on."""
+
+
+class Batch(msgspec.Struct, array_like=True, gc=False):
+    """Messages of one node for one other, in their order."""
+
+    origin: str
+    frames: list[Frame]
+
+
+class Goodbye(msgspec.Struct, array_like=True, gc=False):
+    """A node leaves."""
+
+    node: str
+
+
+class Hello(msgspec.Struct, array_like=True, gc=False):
+    """A node is there; what it says of itself lets others see what they have missed."""
+
+    node: str
+    incarnation: int
+    version: int
+    """How many changes its filters have had."""
+    digest: int
+    """Of all its retained messages."""
+
+
+class Wish(msgspec.Struct, array_like=True, gc=False):
+    """A filter that a node holds, or does not hold any more."""
+
+    inner: str
+    group: str
+    """The whole text of a shared filter; empty for any other."""
+    state: int
+
+
+class Delta(msgspec.Struct, array_like=True, gc=False):
+    """What changed of a node's filters since a version."""
+
+    node: str
+    incarnation: int
+    base: int
+    version: int
+    wishes: list[Wish]
+
+
+class AskWishes(msgspec.Struct, array_like=True, tag=1, gc=False):
+    """Tell me all your filters; the answer is a `Delta` from version 0."""
+
+
+class AskBuckets(msgspec.Struct, array_like=True, tag=2, gc=False):
+    """Tell me the digests of your retained messages, bucket by bucket."""
+
+
+class AskRetained(msgspec.Struct, array_like=True, tag=3, gc=False):
+    """Tell me the retained messages of a bucket after a topic."""
+
+    bucket: int
+    after: str = ""
+
+
+class AskSession(msgspec.Struct, array_like=True, tag=4, gc=False):
+    """A client is connecting to me: let go of it, and give me its session if that is to be kept."""
+
+    client_id: str
+    keep: bool
+    done: bool = False
+    """I have it: give me what came for it since, and forget it."""
+
+
+Question = AskWishes | AskBuckets | AskRetained | AskSession
+
+
+class Buckets(msgspec.Struct, array_like=True, gc=False):
+    """Digests of retained messages."""
+
+    digests: list[int]
+
+
+class Retained(msgspec.Struct, array_like=True, gc=False):
+    """Retained messages of a bucket in the order of their topics; a removal has an empty payload."""
+
+    frames: list[Frame]
+    more: bool
+
+
+class Owed(msgspec.Struct, array_like=True, gc=False):
+    """A message owed to a session that moves."""
+
+    topic: str
+    payload: bytes
+    message_qos: int
+    qos: int
+    retain: bool
+    packet_id: int
+    state: int
+    origin: str = ""
+    """Where it was published; empty where that is not known, or where no other node can have had it."""
+    number: int = 0
+
+
+class MovedSession(msgspec.Struct, array_like=True, gc=False):
+    """A session as it leaves its node."""
+
+    found: bool
+    subscriptions: list[tuple[str, int]] = []
+    """Filters with their QoS, in the order of their age."""
+    owed: list[Owed] = []
+    given: int = 0
+    """How many of these were given to another node before: then this is what is left of a session that has moved."""
+    stale: bool = False
+    since: int = 0
+    """If it came here lately: the number of the last message published here before."""
+    seen: list[tuple[str, int]] = []
+    """If it came here lately: messages of other nodes that came since."""
+    inbound: list[int] = []
+
+
+T = TypeVar("T")
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
+
+
+def encode(value: msgspec.Struct, squeeze: bool = False) -> bytes:
+    """The bytes of a value; `squeeze` compresses what is large and seldom sent."""
+    raw = _encoder.encode(value)
+    return FORMAT + (b"z" + zlib.compress(raw, 1) if squeeze else b"-" + raw)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """The value in bytes from another node.
+
+    Raises:
+        WireError: they are of another format, or not of this kind.
+    """
+    if data[:1] != FORMAT or data[1:2] not in (b"-", b"z"):
+        raise WireError(f"{data[:2]!r} begins no message of this version: run one version of Locus on all nodes")
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        raw = data[2:] if data[1:2] == b"-" else zlib.decompress(data[2:])
+        return cast("T", decoder.decode(raw))
+    except (msgspec.MsgspecError, zlib.error) as error:
+        raise WireError(f"a message between nodes cannot be read: {error}") from error

@@ -1,0 +1,58 @@
+"""What nodes say comes back as it was said, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_plugins.cluster.wire import (
+    AskRetained,
+    AskSession,
+    AskWishes,
+    Batch,
+    Frame,
+    Hello,
+    Question,
+    Stamp,
+    WireError,
+    decode,
+    encode,
+)
+
+stamps = st.none() | st.builds(Stamp, st.integers(0, 2**63 - 1), st.text(max_size=5))
+frames = st.builds(
+    Frame,
+    st.text(max_size=20),
+    st.binary(max_size=50),
+    st.integers(0, 2),
+    st.booleans(),
+    st.text(max_size=10),
+    st.lists(st.text(max_size=5), max_size=3),
+    stamps,
+    st.binary(max_size=9),
+)
+
+
+@given(st.builds(Batch, st.text(max_size=5), st.lists(frames, max_size=5)), st.booleans())
+def test_a_batch_comes_back(batch: Batch, squeeze: bool) -> None:
+    assert decode(encode(batch, squeeze), Batch) == batch
+
+
+def test_questions_are_told_apart() -> None:
+    for question in (AskWishes(), AskRetained(3, "a"), AskSession("c", keep=True)):
+        assert decode(encode(question), Question) == question
+
+
+@given(st.binary(max_size=60))
+def test_noise_raises_nothing_but_a_wire_error(data: bytes) -> None:
+    for whole in (data, b"\x01-" + data, b"\x01z" + data):
+        with contextlib.suppress(WireError):
+            decode(whole, Batch)
+
+
+def test_another_version_is_named() -> None:
+    with pytest.raises(WireError, match="one version of Locus"):
+        decode(b"\x02-" + encode(Hello("a", 1, 1, 1))[2:], Hello)
