@@ -9,6 +9,7 @@ Command:
 
     python -m spark_jobs.ingest --spool telemetry --lake lake            # follow the spool until interrupted
     python -m spark_jobs.ingest --spool telemetry --lake lake --once     # take what is there and end
+    python -m spark_jobs.ingest --nats nats://127.0.0.1:4222 --lake lake    # what `spark_jobs.ship` shipped
 
 What one sees: a line for each commit, such as `commit 12: 34,012 records of 7 tables in 1.2 s, 2.1 s behind`.
 """
@@ -22,15 +23,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
-from broker_plugins.telemetry.schema import NewerSchemaError, table
+from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment, table
 from spark_jobs.lake import FAN_IN, Lake
+from spark_jobs.ledger import write_whole
 from spark_jobs.segments import Found, NotASegmentError, inspect
 from spark_jobs.session import build_session
 
@@ -48,6 +50,8 @@ FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 OLDEST_SEGMENT: Final = "365d"
 """Spark forgets names this much older than the newest one. By default that is a week, after which a copied spool of
 last month would be passed over without a word."""
+LANDED: Final = "hour=landed"
+"""Where segments from JetStream lie until they are in the lake."""
 ROWS_PER_FILE: Final = 2_000_000
 
 
@@ -153,9 +157,7 @@ class Ingestion:
         self.checkpoint = lake.root / "checkpoint" / "ingest"
         lake.clear_leftovers(self.ledger)
         self._move_aside()
-        if self.ledger.refused:  # perhaps this program is newer than the one that refused them
-            again, self.ledger.refused = self.ledger.refused, []
-            self.take([Path(path) for path in again])
+        self._take_refused()
 
     def start(self, trigger_s: float | None, files_at_once: int = 1_000) -> StreamingQuery:
         """Start the streaming query.
@@ -171,9 +173,64 @@ class Ingestion:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds").start()
 
+    def start_from_jetstream(
+        self, servers: str, stream: str, trigger_s: float | None, segments_at_once: int = 200
+    ) -> StreamingQuery:
+        """Start a query over a JetStream stream instead: segments land in the spool's directory, then they are taken.
+
+        Args:
+            servers: the NATS servers, with commas.
+            stream: the stream that `spark_jobs.ship` fills.
+            trigger_s: how often to look for segments; None takes what is there and ends.
+            segments_at_once: how many segments a micro-batch may have.
+        """
+        from spark_jobs.jetstream_source import LocusSource
+
+        self._spark.dataSource.register(LocusSource)
+        shipped = self._spark.readStream.format("locus").option("servers", servers).option("stream", stream)
+        shipped = shipped.option("table", "segments").option("segmentsAtOnce", str(segments_at_once))
+        writer = shipped.load().writeStream.queryName("ingest").foreachBatch(self.land)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if trigger_s is None:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds").start()
+
+    def land(self, shipped: DataFrame, number: int) -> None:
+        """One micro-batch of segments from JetStream; their files are removed once they are in the lake."""
+        query = self._query()
+        if query == self.ledger.query and number <= self.ledger.batch:
+            return
+        paths = []
+        for row in shipped.toArrow().to_pylist():
+            directory = self.spool / f"table={Path(row['table']).name}" / LANDED
+            path = directory / (Path(row["name"]).name or f"unnamed-{row['stream_sequence']}")
+            write_whole(path, row["body"])
+            paths.append(path)
+        if not paths:
+            return
+        self.take(paths, query, number)
+        self._remove_landed(str(path) for path in paths)
+
+    def _take_refused(self) -> None:
+        """Take segments that were refused, where this program is newer than the one that refused them."""
+        known = [path for path in self.ledger.refused if not _is_newer(Path(path))]
+        if known:
+            self.ledger.refused = [path for path in self.ledger.refused if path not in known]
+            self.take([Path(path) for path in known])
+            self._remove_landed(known)
+
+    def _remove_landed(self, paths: Iterable[str]) -> None:
+        for path in (Path(name) for name in paths):
+            if path.parent.name == LANDED and str(path) not in self.ledger.refused:
+                path.unlink(missing_ok=True)
+
+    def _query(self) -> str:
+        found: str = json.loads((self.checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+        return found
+
     def batch(self, paths: DataFrame, number: int) -> None:
         """One micro-batch; one that was taken before the process was killed is known again."""
-        query = json.loads((self.checkpoint / "metadata").read_text(encoding="utf-8"))["id"]
+        query = self._query()
         if query == self.ledger.query and number <= self.ledger.batch:
             return
         self.take([local_path(row.path) for row in paths.collect()], query, number)
@@ -288,6 +345,16 @@ class Ingestion:
         self.ledger.aside = {}
 
 
+def _is_newer(path: Path) -> bool:
+    try:
+        parse_segment(path.name)
+    except NewerSchemaError:
+        return True
+    except SchemaError:
+        return False
+    return False
+
+
 def local_path(uri: str) -> Path:
     """A path as Spark writes it (`file:/spool/x%20y`) as one of this machine."""
     return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
@@ -296,17 +363,26 @@ def local_path(uri: str) -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Run the job; see the head of this module."""
     parser = argparse.ArgumentParser(description="Take the broker's telemetry spool into the lake.")
-    parser.add_argument("--spool", type=Path, required=True, help="the directory the telemetry plugin writes")
+    parser.add_argument("--spool", type=Path, help="the directory the telemetry plugin writes")
+    parser.add_argument("--nats", help="read from JetStream at these NATS servers instead")
+    parser.add_argument("--stream", default="locus-telemetry", help="the JetStream stream (%(default)s)")
     parser.add_argument("--lake", type=Path, required=True, help="the directory the tables go to")
     parser.add_argument("--once", action="store_true", help="take what is there and end")
     parser.add_argument("--trigger-s", type=float, default=1.0, help="how often to look for segments (1)")
     parser.add_argument("--files-at-once", type=int, default=1_000, help="segments in a micro-batch at most (1000)")
     parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
     arguments = parser.parse_args(argv)
+    if (arguments.spool is None) == (arguments.nats is None):
+        parser.error("give --spool or --nats")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     spark = build_session("locus ingest", arguments.master or None)
-    ingestion = Ingestion(spark, arguments.spool, Lake(arguments.lake), lambda commit: print(commit, flush=True))
-    query: Any = ingestion.start(None if arguments.once else arguments.trigger_s, arguments.files_at_once)
+    spool = arguments.spool or arguments.lake / "landing"
+    ingestion = Ingestion(spark, spool, Lake(arguments.lake), lambda commit: print(commit, flush=True))
+    trigger_s = None if arguments.once else arguments.trigger_s
+    if arguments.nats is None:
+        query: StreamingQuery = ingestion.start(trigger_s, arguments.files_at_once)
+    else:
+        query = ingestion.start_from_jetstream(arguments.nats, arguments.stream, trigger_s, arguments.files_at_once)
     try:
         query.awaitTermination()
     except KeyboardInterrupt:
