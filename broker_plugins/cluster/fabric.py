@@ -179,6 +179,8 @@ class Fabric:
 
     async def _failed(self, error: Exception) -> None:
         log.debug("fabric: %s", error)
+        if self._client is None:  # still on its way to the first connection, which is tried for ever
+            self._say(str(error) or type(error).__name__)
 
     async def _lost(self) -> None:
         if self.ready:

@@ -1,0 +1,113 @@
+"""Nodes without a fabric, a fabric that goes and comes back, nodes that are killed: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tests.broker_plugins.cluster.nodes import Cluster, cluster
+from tests.broker_plugins.cluster.test_plugin import connect_again, payloads, publish_all, retained
+from tests.mqtt_wire import DISCONNECT, Kind, connect, publish, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def texts(word: str, count: int) -> list[bytes]:
+    return [f"{word} {number}".encode() for number in range(count)]
+
+
+def kill_fabric(nodes: Cluster) -> None:
+    assert nodes.fabric.process is not None
+    nodes.fabric.process.kill()
+    nodes.fabric.process.wait()
+
+
+def test_a_node_serves_without_a_fabric_says_so_once_and_joins_by_itself(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        nodes = Cluster(tmp_path, stack)
+        for name in ("a", "b"):
+            nodes.start(name)
+            wait_for(lambda name=name: "cannot reach the fabric" in nodes.nodes[name].log, "the warning")
+        with connect(nodes.port("a"), "sub") as subscriber, connect(nodes.port("a"), "pub") as publisher:
+            subscriber.subscribe(("t/#", 1))
+            publish_all(publisher, "t/1", texts("alone", 5), 1)
+            assert payloads(subscriber, 5) == texts("alone", 5)
+            publisher.send(publish("kept/1", b"from before", qos=1, retain=True))
+            publisher.expect(Kind.PUBACK)
+            nodes.start_fabric()
+            nodes.wait_joined("a", "b")
+            nodes.wait_heard(subscriber, "b", "t/probe")
+        wait_for(lambda: retained(nodes, "b", "kept/1") == b"from before", "what was retained before on the other node")
+        assert nodes.nodes["a"].log.count("cannot reach the fabric") == 1
+        assert nodes.nodes["a"].log.count("has joined cluster") == 1
+
+
+def test_a_fabric_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        away = connect(nodes.port("b"), "away", clean=False)
+        away.subscribe(("log/#", 2))
+        with connect(nodes.port("a"), "pub") as publisher, connect(nodes.port("a"), "near") as near:
+            near.subscribe(("log/#", 1))
+            nodes.wait_heard(away, "a", "log/probe")
+            near.messages_until_ping()
+            publish_all(publisher, "log/1", texts("before", 20), 2)
+            assert payloads(away, 20) == texts("before", 20)
+            kill_fabric(nodes)
+            publish_all(publisher, "log/1", texts("during", 50), 2)
+            assert payloads(near, 70) == texts("before", 20) + texts("during", 50)
+            for name, word in (("a", b"older"), ("b", b"newer")):
+                with connect(nodes.port(name), "writer") as writer:
+                    writer.send(publish("torn/1", word, qos=1, retain=True), publish("torn/2", b"x", retain=True))
+                    writer.expect(Kind.PUBACK)
+                    assert not writer.messages_until_ping()
+            with connect(nodes.port("b"), "writer") as writer:
+                writer.send(publish("torn/2", b"", qos=1, retain=True))
+                writer.expect(Kind.PUBACK)
+            nodes.start_fabric()
+            publish_all(publisher, "log/1", texts("after", 20), 2)
+            assert payloads(away, 70) == texts("during", 50) + texts("after", 20)
+            assert not away.messages_until_ping()
+        for name in ("a", "b"):
+            wait_for(lambda name=name: retained(nodes, name, "torn/1") == b"newer", f"the newest on {name}", 15)
+            wait_for(lambda name=name: retained(nodes, name, "torn/2") is None, f"the removal on {name}", 15)
+        away.close()
+
+
+def test_a_node_that_is_killed_gets_what_was_acknowledged_when_it_is_back(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        away = connect(nodes.port("b"), "away", clean=False)
+        away.subscribe(("log/#", 2))
+        nodes.wait_heard(away, "a", "log/probe")
+        away.send(DISCONNECT)
+        away.wait_until_closed()
+        with connect(nodes.port("a"), "pub") as publisher:
+            publish_all(publisher, "log/1", texts("one", 30), 2)
+            nodes.nodes["b"].kill()
+            publish_all(publisher, "log/1", texts("two", 30), 2)
+            wait_for(lambda: "taken for gone" in nodes.nodes["a"].log, "a to miss b")
+            publish_all(publisher, "log/1", texts("three", 30), 2)
+            nodes.start("b")
+            wait_for(lambda: nodes.nodes["b"].log.count("has joined cluster") == 2, "b to join again", 20)
+            back = connect_again(nodes, "b", "away")
+            assert payloads(back, 90) == texts("one", 30) + texts("two", 30) + texts("three", 30)
+            publish_all(publisher, "log/1", texts("four", 5), 2)
+            assert payloads(back, 5) == texts("four", 5)
+            assert not back.messages_until_ping()
+            back.close()
+
+
+def test_what_waits_for_the_fabric_survives_the_death_of_its_node(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        away = connect(nodes.port("b"), "away", clean=False)
+        away.subscribe(("log/#", 2))
+        nodes.wait_heard(away, "a", "log/probe")
+        kill_fabric(nodes)
+        with connect(nodes.port("a"), "pub") as publisher:
+            publish_all(publisher, "log/1", texts("orphan", 40), 2)
+        nodes.nodes["a"].kill()
+        nodes.start("a")
+        nodes.start_fabric()
+        assert payloads(away, 40) == texts("orphan", 40)
+        nodes.wait_heard(away, "a", "log/probe")
+        away.close()
