@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker_plugins.engine import Plugin
 from broker_plugins.engine.errors import EngineError
 from broker_plugins.geo import GeoPlugin
-from broker_plugins.places import Payloads, PlaceFinder, PlaceRule
+from broker_plugins.places import PayloadCounters, Payloads, PlaceFinder, PlaceRule
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
 from broker_plugins.telemetry.pace import PACE_S, Pace, in_share
 from broker_plugins.telemetry.recorder import Recorder
@@ -100,7 +100,7 @@ class TelemetryPlugin(Plugin):
         self._rules = bool(rules)
         self._finder: PlaceFinder | None = None
         self._place_rules = rules
-        self._content = Payloads()
+        self._content = Payloads(PayloadCounters())  # of its own: it looks at a message after the plugins did
         engine.sample(self._most)
         self._looked_at = engine.loop.time()
         self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
