@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
     "broker": ("broker_plugins.command", "start a broker"),
     "pipeline": ("spark_jobs.command", "read the broker's telemetry with Spark: metrics, training, slow regions"),
+    "cluster": ("broker_plugins.cluster.command", "start nodes on this machine, or look at a cluster"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),
     "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
 }

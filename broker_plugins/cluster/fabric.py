@@ -19,6 +19,8 @@ import nats.errors
 import nats.js.errors
 from nats.js import api
 
+from broker_plugins.engine import EngineError
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -255,16 +257,6 @@ class Fabric:
         )
         await self._leases.put(options.node, msgspec.json.encode(lease))
 
-    async def leases(self) -> list[Lease]:
-        """Who is there."""
-        assert self._leases is not None
-        try:
-            names = await self._leases.keys()
-        except nats.js.errors.NoKeysError:
-            return []
-        found = [await self._read_lease(name) for name in sorted(names)]
-        return [lease for lease in found if lease is not None]
-
     # The directory.
 
     async def directory_get(self, key: str) -> tuple[bytes | None, int]:
@@ -343,6 +335,37 @@ class Fabric:
         """Remove what was taken out of this node's mailbox."""
         if self._js is not None and self.ready:
             await self._js.purge_stream(self.mailbox(self.options.node), seq=upto + 1)
+
+
+async def _quiet(_: Exception) -> None:
+    """Tried again until the time is up."""
+
+
+async def read_leases(server: str, cluster: str) -> list[Lease]:
+    """The nodes of a cluster, for somebody who is none of them.
+
+    Raises:
+        EngineError: there is no fabric.
+    """
+    try:
+        client = await asyncio.wait_for(nats.connect(server, connect_timeout=2, error_cb=_quiet), ANSWER_S)
+    except FAULTS as error:
+        raise EngineError(f"no NATS server answers at {server}: is it running, and is this its URL?") from error
+    try:
+        leases = await client.jetstream(timeout=ANSWER_S).key_value(f"locus_{cluster}_leases")
+        names = sorted(await leases.keys())
+        found = []
+        for name in names:
+            with contextlib.suppress(nats.js.errors.KeyNotFoundError):  # it has just run out
+                found.append(msgspec.json.decode((await leases.get(name)).value or b"", type=Lease))
+    except (nats.js.errors.NotFoundError, nats.js.errors.NoKeysError):
+        return []
+    except FAULTS as error:
+        raise EngineError(f"{server} has no JetStream: {error}") from error
+    else:
+        return found
+    finally:
+        await client.close()
 
 
 class GapError(Exception):
