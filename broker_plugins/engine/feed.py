@@ -160,7 +160,7 @@ class Feeds:
         """Whether a plugin, `besides` the one that asks, keeps a retained message from a subscription."""
         call = self._engine._call  # noqa: SLF001  a plugin that fails keeps nothing, and harms nobody
         return any(
-            getattr(hook, "__self__", None) is not besides and call(hook, subscription, message)
+            getattr(hook, "__self__", hook) is not besides and call(hook, subscription, message)
             for hook in self._engine.hooks.retained
         )
 
