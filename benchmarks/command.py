@@ -17,6 +17,7 @@ BENCHMARKS = {
     "causal": "Δ-causal order: safety, control bytes and speed",
     "geo": "$geo and $where subscriptions against Mosquitto with client-side filters and with geohash topics",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
+    "pipeline": "the Spark jobs: records a second against plain pyarrow, and how far metrics lie behind",
     "ranked": "ranked matching against collect-and-sort",
     "retained": "retained messages: the policies by replay and through brokers, and the storm against Mosquitto",
     "telemetry": "what it costs the broker to record what it does",

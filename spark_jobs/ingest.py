@@ -53,6 +53,8 @@ last month would be passed over without a word."""
 LANDED: Final = "hour=landed"
 """Where segments from JetStream lie until they are in the lake."""
 ROWS_PER_FILE: Final = 2_000_000
+SMALL: Final = 50_000
+"""Fewer records of a table are written by one core into one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,8 @@ class Ingestion:
         def write(name: str) -> tuple[str, int, int]:
             before = sum(take.found.rows for take in takes[name])
             rows = self._taken(takes[name])
-            files = max(1, min(before // ROWS_PER_FILE, 64))
+            cores = self._spark.sparkContext.defaultParallelism
+            files = 1 if before < SMALL else max(cores, before // ROWS_PER_FILE)
             self.lake.write(read_segments(self._spark, name, takes[name]), name, ledger.commit, files)
             return name, rows, before - rows
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker_plugins.grammar.geohash import encode_geohash
-from spark_jobs.cube import CELL_CHARACTERS, geohash
+from spark_jobs.cube import CELL_CHARACTERS, geohash, stripes
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import FAN_IN, Lake, live
 from spark_jobs.metrics import Metrics, cube_directory, gauges, history, read_cube
@@ -115,7 +115,7 @@ def _check_quantiles(records: dict[str, list[dict[str, Any]]], rows: list[Any]) 
         for share, found in ((0.5, row.latency_p50_us), (0.99, row.latency_p99_us)):
             below, whole = 0.0, sum(weight for _, weight in weighed)
             exact = next(latency for latency, weight in weighed if (below := below + weight) >= share * whole)
-            assert found == pytest.approx(exact, rel=0.0101)
+            assert found == pytest.approx(exact, rel=0.025)
 
 
 def _check_gauges(records: dict[str, list[dict[str, Any]]], rows: list[Any]) -> None:
@@ -133,10 +133,10 @@ def test_a_cell_is_the_grammars_geohash(spark: SparkSession) -> None:
     places = [(dice.uniform(-180, 180), dice.uniform(-90, 90)) for _ in range(300)]
     places += [(180.0, 90.0), (-180.0, -90.0), (0.0, 0.0)]
     frame = spark.createDataFrame(places, "lon DOUBLE, lat DOUBLE")
-    rows = frame.select("lon", "lat", geohash(F.col("lon"), F.col("lat"), 6).alias("cell")).collect()
+    rows = frame.select("lon", "lat", geohash(*stripes(F.col("lon"), F.col("lat"), 6), 6).alias("cell")).collect()
     assert [row.cell for row in rows] == [encode_geohash(lon, lat, 6) for lon, lat in places]
     outside = spark.createDataFrame([(500.0, 3.0), (None, 1.0)], "lon DOUBLE, lat DOUBLE")
-    assert [row[0] for row in outside.select(geohash(F.col("lon"), F.col("lat"))).collect()] == [None, None]
+    assert [row[0] for row in outside.select(geohash(*stripes(F.col("lon"), F.col("lat")))).collect()] == [None, None]
 
 
 def test_a_job_that_was_killed_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:

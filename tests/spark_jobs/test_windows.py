@@ -24,18 +24,18 @@ def shown(windows: LiveWindows, second: int) -> dict[str, dict[str, object]]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 10**8), min_size=1), st.sampled_from([0.5, 0.95, 0.99]))
-def test_a_quantile_is_within_one_percent(latencies: list[int], share: float) -> None:
+def test_a_quantile_is_within_two_and_a_half_percent(latencies: list[int], share: float) -> None:
     buckets: dict[int, float] = {}
     for latency in latencies:
         buckets[bucket_of(latency)] = buckets.get(bucket_of(latency), 0) + 1
     ordered = sorted(latencies)
     exact = next(v for at, v in enumerate(ordered, 1) if at >= share * len(ordered) - 1e-9)
-    assert quantile(buckets, share) == pytest.approx(exact, rel=0.0101)
+    assert quantile(buckets, share) == pytest.approx(exact, rel=0.025)
 
 
 @given(st.floats(1, 1e12))
 def test_a_bucket_stands_for_its_latencies(latency: float) -> None:
-    assert latency_in(bucket_of(latency)) == pytest.approx(latency, rel=0.0101)
+    assert latency_in(bucket_of(latency)) == pytest.approx(latency, rel=0.025)
 
 
 def test_a_window_is_shown_when_it_is_over_and_again_when_it_changes() -> None:
