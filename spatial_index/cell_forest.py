@@ -101,6 +101,17 @@ class CellForest:
         if thin:
             self._merge_around(corners)
 
+    def refresh(self, slot: int, corners: Corners) -> None:
+        """Note that a slot, whose bounds in the table are new, is still in the same cells, some of them crowds."""
+        bounds = self._bounds(slot)
+        crowded = 0
+        for level, key in self._leaves(corners):
+            cell = self.cells[level][key]
+            if cell.__class__ is Crowd:
+                cell.update(slot, *bounds)
+                crowded = 1
+        self._table.crowded[slot] = crowded
+
     def shift(self, slot: int, before: Corners, after: Corners) -> None:
         """Note that a slot, whose bounds in the table are new, went from some corners to others."""
         old, new = self._leaves(before), self._leaves(after)

@@ -67,7 +67,7 @@ class QRCore(Generic[Id]):
         self._levels: list[Level] = []
         forest = (self._table, self._grid, self._arena, self._levels)
         self._r = CellForest(*forest, looseness=2, tightness=1, run_limit=24)
-        self._q = CellForest(*forest, looseness=1, tightness=0, run_limit=48)
+        self._q = CellForest(*forest, looseness=1, tightness=1, run_limit=48)
         self._exact = ExactShapes(space, self._table)
         self._moves = self._to_q = self._to_r = 0
         self._countdown, self._hand = SWEEP_EVERY, 0
@@ -169,14 +169,14 @@ class QRCore(Generic[Id]):
             if self._exact.count:
                 near = self._exact.holding(near, x, y)
             return [ids[slot] for slot in near]
-        limits = np.array(((x,), (y,), (-x,), (-y,)))
+        limits = np.array((x, y, -x, -y)).reshape(4, 1)
         hits = [crowd.hit(limits) for crowd in crowds]  # type: ignore[union-attr]  # crowds, not integers
         if near:
             hits.append(np.array(near))
         found = hits[0] if len(hits) == 1 else np.concatenate(hits)
         if self._exact.count:
             return [ids[slot] for slot in self._exact.holding(found.tolist(), x, y)]
-        matches: list[Id] = ids[found].tolist()
+        matches: list[Id] = ids.take(found).tolist()
         return matches
 
     def intersecting(self, box: Sequence[float]) -> list[Id]:
@@ -237,8 +237,10 @@ class QRCore(Generic[Id]):
                 self._settle(slot, self._q, MOVING, QUIET_SWEEPS_TO_LEAVE_Q, after)
                 return
             table.heat[slot] = heat
-        if home_of(after, table.fine[slot]) == table.home[slot] and not table.crowded[slot]:
+        if home_of(after, table.fine[slot]) == table.home[slot]:
             table.x0[slot], table.y0[slot], table.x1[slot], table.y1[slot] = x0, y0, x1, y1
+            if table.crowded[slot]:
+                forest.refresh(slot, after)
             return
         before = self._corners(slot)
         table.x0[slot], table.y0[slot], table.x1[slot], table.y1[slot] = x0, y0, x1, y1
