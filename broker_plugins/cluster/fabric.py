@@ -257,7 +257,17 @@ class Fabric:
         )
         await self._leases.put(options.node, msgspec.json.encode(lease))
 
+    async def leased(self) -> list[str]:
+        """The names of the nodes that are there."""
+        assert self._leases is not None
+        return await _keys(self._leases)
+
     # The directory.
+
+    async def directory_keys(self) -> list[str]:
+        """Everything the directory has a value for."""
+        assert self._directory is not None
+        return await _keys(self._directory)
 
     async def directory_get(self, key: str) -> tuple[bytes | None, int]:
         """A value of the directory and its revision; nothing and 0 where there is none."""
@@ -335,6 +345,13 @@ class Fabric:
         """Remove what was taken out of this node's mailbox."""
         if self._js is not None and self.ready:
             await self._js.purge_stream(self.mailbox(self.options.node), seq=upto + 1)
+
+
+async def _keys(bucket: KeyValue) -> list[str]:
+    try:
+        return sorted(await bucket.keys())
+    except nats.js.errors.NoKeysError:
+        return []
 
 
 async def _quiet(_: Exception) -> None:

@@ -75,6 +75,11 @@ class OwnWishes:
         base, self.version = self.version, self.version + 1
         return Delta(self.node, self.incarnation, base, self.version, wishes)
 
+    def durable(self) -> Delta:
+        """What others are to remember while this node is away; version -1, because it is not everything."""
+        wishes = [Wish(*key, state) for key, state in self._announced.items() if state == DURABLE]
+        return Delta(self.node, self.incarnation, 0, -1, wishes)
+
     def snapshot(self) -> Delta:
         """Everything that was announced."""
         wishes = [Wish(*key, state) for key, state in self._announced.items()]

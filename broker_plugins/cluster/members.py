@@ -50,6 +50,12 @@ class Members:
         member.gone = False
         return came
 
+    def expect(self, node: str) -> None:
+        """A node is not there but may come back."""
+        if node not in self._members:
+            self._members[node] = member = _Member()
+            member.heard = self._clock()
+
     def is_alive(self, node: str) -> bool:
         """Whether a node was heard of lately."""
         member = self._members.get(node)

@@ -50,9 +50,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS = "groups"
+WISHES = "wishes."
 REPAIR_S = 3.0
 MAX_TOPICS = 65_536
 DRAIN_S = 2.0
+INFORMED_S = 3.0
+"""How long the first clients wait until this node knows what the others want; then it serves them without."""
 
 
 class ClusterPlugin(Plugin):
@@ -76,6 +79,8 @@ class ClusterPlugin(Plugin):
         self._turns: dict[str, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._announcing = False
+        self._remembered = -1
+        self._informed = asyncio.Event()
         self._server: NatsServer | None = None
 
     # The life of the broker.
@@ -139,7 +144,26 @@ class ClusterPlugin(Plugin):
             await asyncio.to_thread(self._server.stop)
 
     async def _joined(self) -> None:
+        """The fabric is there: learn what the others want before clients of this node publish."""
         await self._say_hello()
+        leased = [node for node in await self.fabric.leased() if node != self.options.node]
+        await asyncio.gather(*(self._resync(node) for node in leased))
+        known = self.others.nodes()
+        for key in await self.fabric.directory_keys():
+            node = key.removeprefix(WISHES)
+            if key.startswith(WISHES) and node != self.options.node and node not in known:
+                value, _ = await self.fabric.directory_get(key)
+                if value:
+                    self.members.expect(node)
+                    self._changed(self.others.replace(decode(value, Delta)))
+        self._informed.set()
+
+    async def _remember(self) -> None:
+        """Keep in the directory what others are to send here while this node is away."""
+        if self._remembered != self.own.version:
+            version, value = self.own.version, encode(self.own.durable(), squeeze=True)
+            await self.fabric.directory_change(WISHES + self.options.node, lambda _: value)
+            self._remembered = version
 
     # Signs of life.
 
@@ -152,6 +176,7 @@ class ClusterPlugin(Plugin):
                     await self.fabric.renew(
                         len(engine.connections), engine.subscription_count, len(self.own) + len(self.others)
                     )
+                    await self._remember()
                     await self._mailbox.tidy()
                     await self._repair()
             except (*FAULTS, WireError) as error:
@@ -397,7 +422,18 @@ class ClusterPlugin(Plugin):
 
     def on_connecting(self, connect: Connect) -> Awaitable[None] | None:
         """Ask the other nodes to let go of a client before it gets its session here."""
+        if not self._informed.is_set():
+            return self._claim_informed(connect)
         return self.moving.claim(connect)
+
+    async def _claim_informed(self, connect: Connect) -> None:
+        try:
+            await asyncio.wait_for(self._informed.wait(), INFORMED_S)
+        except TimeoutError:
+            self._informed.set()
+        claim = self.moving.claim(connect)
+        if claim is not None:
+            await claim
 
 
 def _group(subscription: Subscription) -> str:
