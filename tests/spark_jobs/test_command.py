@@ -1,0 +1,64 @@
+"""`locus pipeline`, as a user starts it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clients.cli import main
+from spark_jobs import command, session
+from spark_jobs.lake import Lake
+from spark_jobs.session import JavaMissingError, require_java
+from tests.spark_jobs.spools import publishes, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def test_without_java_it_says_how_to_get_it(monkeypatch, capsys, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["pipeline", "--broker", ""]) == 2
+    assert "no Java found" in (said := capsys.readouterr().err)
+    assert "apt-get install openjdk-17-jre-headless" in said
+
+
+def test_without_spark_it_says_how_to_get_it(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _name: None)
+    assert main(["pipeline"]) == 2
+    assert "pip install 'locus-mqtt[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("said", "why"), [('openjdk version "11.0.2"', "is Java 11"), ("segfault", "is no version")])
+def test_a_java_that_will_not_do_is_refused(monkeypatch, tmp_path: Path, said: str, why: str) -> None:
+    java = tmp_path / "java"
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(session, "java_path", lambda: str(java))
+    with pytest.raises(JavaMissingError, match=why):
+        require_java()
+
+
+def test_once_takes_everything_in_and_trains(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(command, "build_session", lambda *_: spark)
+    write(tmp_path / "spool", "publishes", publishes(50))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["--once", "--broker", "", "--spool", str(tmp_path / "spool"), "--lake", str(tmp_path / "lake")]
+    words += ["--policy-file", str(tmp_path / "p"), "--regions-file", str(tmp_path / "regions.json")]
+    lines: list[str] = []
+    assert command._run(parser.parse_args(words), lines.append) == 0
+    said = "\n".join(lines)
+    assert "commit 1: 50 records of 1 tables" in said
+    assert "no records to judge by" in said
+    assert "0 slow regions of 0 users" in said
+    assert "50 rows of 1 segments; 0 doubled, 0 missing" in said
+    assert Lake(tmp_path / "lake").ledger().counts.rows == 50
+    assert json.loads((tmp_path / "regions.json").read_text())["regions"] == []
