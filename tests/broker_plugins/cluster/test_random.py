@@ -1,0 +1,221 @@
+"""A cluster under random trouble, judged by an oracle.
+
+Persistent subscribers and publishers on three nodes; between bursts of QoS 1 and 2 messages a node is killed and
+started again, paused for longer than its lease, the fabric is killed and started again, a subscriber goes and comes
+back, or moves to another node. At the end everybody must have every acknowledged message: QoS 2 once, and in the order
+of its publisher and topic but for what was under way while the subscriber moved. `LOCUS_CLUSTER_SEED` and
+`LOCUS_CLUSTER_STEPS` replay a run or make a longer one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tests.broker_plugins.cluster.nodes import Cluster, cluster
+from tests.mqtt_wire import DISCONNECT, Closed, Kind, Silence, Wire, acknowledge, connect, publish, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODES = ("a", "b", "c")
+Said = tuple[str, int]
+"""A publisher with its topic, and the number of the message."""
+
+
+class Subscriber:
+    """A client with a persistent session that notes what it gets."""
+
+    def __init__(self, nodes: Cluster, name: str, node: str) -> None:
+        self.nodes = nodes
+        self.name = name
+        self.node = node
+        self.wire: Wire | None = None
+        self.got: list[Said] = []
+        self.moves: list[dict[str, int]] = []
+        """What had been published of each stream when it moved."""
+
+    def connect(self) -> None:
+        self.wire = connect(self.nodes.port(self.node), self.name, clean=False)
+
+    def read(self, seconds: float = 0.05) -> bool:
+        """Take what is there; True if there was something."""
+        if self.wire is None:
+            return False
+        found = False
+        try:
+            while True:
+                message = self.wire.messages(1, seconds)[0]
+                if message.topic.startswith("r/"):
+                    stream, _, number = message.payload.decode().rpartition(" ")
+                    self.got.append((stream, int(number)))
+                found = True
+        except Silence:
+            return found
+        except (Closed, OSError):
+            self.wire = None
+            return found
+
+    def leave(self) -> None:
+        if self.wire is not None:
+            self.read()
+        if self.wire is not None:
+            self.wire.send(DISCONNECT)
+            self.wire.wait_until_closed()
+            self.wire = None
+
+
+class Run:
+    """One random run."""
+
+    def __init__(self, nodes: Cluster, seed: int) -> None:
+        self.nodes = nodes
+        self.random = random.Random(seed)
+        self.said: dict[str, int] = defaultdict(int)
+        self.acknowledged: set[Said] = set()
+        self.subscribers = [Subscriber(nodes, f"sub-{node}", node) for node in NODES]
+        for subscriber in self.subscribers:
+            subscriber.connect()
+            assert subscriber.wire is not None
+            subscriber.wire.subscribe(("r/#", 2), ("probe/#", 0))
+        for subscriber in self.subscribers:
+            for node in NODES:
+                assert subscriber.wire is not None
+                nodes.wait_heard(subscriber.wire, node, "probe/x")
+        for subscriber in self.subscribers:
+            subscriber.read()
+
+    def burst(self) -> None:
+        node, qos = self.random.choice(NODES), self.random.choice((1, 2))
+        stream = f"{node} q{qos}"
+        numbers = range(self.said[stream] + 1, self.said[stream] + 1 + self.random.randint(1, 30))
+        self.said[stream] = numbers[-1]
+        with contextlib.suppress(Closed, Silence, OSError), connect(self.nodes.port(node), f"pub-{node}") as wire:
+            packets = [
+                publish(f"r/{node}/{qos}", f"{stream} {number}".encode(), qos=qos, packet_id=at)
+                for at, number in enumerate(numbers, 1)
+            ]
+            wire.send(*packets)
+            for number in numbers:
+                wire.expect(Kind.PUBACK if qos == 1 else Kind.PUBREC)
+                self.acknowledged.add((stream, number))
+            if qos == 2:
+                wire.send(*(acknowledge(Kind.PUBREL, at) for at, _ in enumerate(numbers, 1)))
+                for _ in numbers:
+                    wire.expect(Kind.PUBCOMP)
+
+    def kill_node(self) -> None:
+        node = self.random.choice(NODES)
+        self.nodes.nodes[node].kill()
+        for subscriber in self.subscribers:
+            if subscriber.node == node:
+                subscriber.read()
+        for other in NODES:
+            if other != node and self.random.random() < 0.7:
+                self.burst_on(other)
+        self.nodes.start(node)
+        self.back()
+
+    def burst_on(self, node: str) -> None:
+        state = self.random.choice
+        self.random.choice = lambda options: node if options is NODES else state(options)  # type: ignore[method-assign]
+        try:
+            self.burst()
+        finally:
+            self.random.choice = state  # type: ignore[method-assign]
+
+    def pause_node(self) -> None:
+        node = self.random.choice(NODES)
+        process = self.nodes.nodes[node].process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            other = self.random.choice([each for each in NODES if each != node])
+            until = time.monotonic() + 2.0
+            self.burst_on(other)
+            wait_for(lambda: time.monotonic() > until, "longer than a lease")
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def kill_fabric(self) -> None:
+        process = self.nodes.fabric.process
+        assert process is not None
+        process.kill()
+        process.wait()
+        for _ in range(2):
+            self.burst()
+        self.nodes.start_fabric()
+
+    def come_and_go(self) -> None:
+        subscriber = self.random.choice(self.subscribers)
+        subscriber.leave()
+        self.burst()
+        subscriber.connect()
+
+    def move(self) -> None:
+        subscriber = self.random.choice(self.subscribers)
+        subscriber.read()
+        old = subscriber.wire
+        subscriber.node = self.random.choice([node for node in NODES if node != subscriber.node])
+        subscriber.moves.append(dict(self.said))
+        subscriber.connect()
+        if old is not None:
+            old.close()
+
+    def back(self) -> None:
+        """Whoever lost its connection connects again."""
+        for subscriber in self.subscribers:
+            subscriber.read(0.01)
+            if subscriber.wire is None:
+                subscriber.connect()
+
+    def settle(self) -> None:
+        """All is whole again: wait until everybody has what was acknowledged."""
+        self.back()
+        for subscriber in self.subscribers:
+
+            def has_all(subscriber: Subscriber = subscriber) -> bool:
+                subscriber.read(0.1)
+                return self.acknowledged <= set(subscriber.got)
+
+            try:
+                wait_for(has_all, "all that was acknowledged", 20)
+            except Silence:
+                missing = sorted(self.acknowledged - set(subscriber.got))
+                raise AssertionError(f"{subscriber.name} on {subscriber.node} has not got {missing}") from None
+        for subscriber in self.subscribers:
+            while subscriber.read(0.5):
+                pass
+
+    def judge(self) -> None:
+        for subscriber in self.subscribers:
+            twice = {said for said in subscriber.got if "q2" in said[0] and subscriber.got.count(said) > 1}
+            assert not twice, f"{subscriber.name} got twice: {sorted(twice)}"
+            newest: dict[str, int] = defaultdict(int)
+            for stream, number in dict.fromkeys(subscriber.got):
+                late_by_moving = any(number <= then.get(stream, 0) for then in subscriber.moves)
+                assert number > newest[stream] or late_by_moving, (
+                    f"{subscriber.name}: {stream} {number} after {newest[stream]}"
+                )
+                newest[stream] = max(newest[stream], number)
+
+
+def test_random_trouble(tmp_path: Path) -> None:
+    seed = int(os.environ.get("LOCUS_CLUSTER_SEED", "7"))
+    steps = int(os.environ.get("LOCUS_CLUSTER_STEPS", "5"))
+    with cluster(tmp_path, *NODES) as nodes:
+        run = Run(nodes, seed)
+        whole = [run.kill_node, run.pause_node, run.kill_fabric, run.come_and_go, run.move]
+        for step in range(steps):
+            run.burst()
+            trouble = whole[step % len(whole)] if step < len(whole) else run.random.choice(whole)
+            trouble()
+            run.settle()
+        run.judge()
+        assert len(run.acknowledged) > 50
+        for node in NODES:
+            assert "Traceback" not in nodes.nodes[node].log, nodes.nodes[node].log[-3000:]
