@@ -196,7 +196,9 @@ def locus(
         earlier = directory / "log"
         before = len(earlier.read_text(errors="replace")) if earlier.exists() else 0
         broker = stack.enter_context(_process("locus", command, port, directory))
-        said = broker.log[before:]
+        deadline = time.monotonic() + START_SECONDS
+        while "Locus is listening" not in (said := broker.log[before:]) and time.monotonic() < deadline:
+            time.sleep(0.01)  # its first port answers while others are still being opened
         if "Traceback" in said:  # amqtt goes on without a plugin that fails: this may be its own data path
             raise BrokerDidNotStartError(f"locus did not start whole; it said:\n{said[-4000:]}")
         yield broker

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.peers import default_plugins
 from broker_plugins.prometheus import GAUGES, MAX_HEAD_BYTES
 from tests.brokers import ALLOW_ANONYMOUS, free_port, locus
-from tests.mqtt_wire import connect, publish
+from tests.mqtt_wire import connect, publish, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +77,7 @@ def test_gauges_are_fields_that_plugins_have(running: tuple[int, int]) -> None:
 
 
 def test_numbers_are_what_clients_did(running: tuple[int, int]) -> None:
+    wait_for(lambda: values(ask(running[1])[2])["locus_connections_open"] == 0, "the clients of other tests to be gone")
     before = values(ask(running[1])[2])
     with connect(running[0], "reader") as reader, connect(running[0], "writer") as writer:
         reader.subscribe(("m/#", 0))
