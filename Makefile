@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run venv test lint types imports unit bench clean
+.PHONY: run venv test lint types imports unit bench test-compose clean
 
 run: $(STAMP)
 	@$(BIN)/locus broker
@@ -42,6 +42,10 @@ imports: $(DEV_STAMP)
 
 unit: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+test-compose: $(DEV_STAMP)
+	docker build --network host -t locus .
+	$(BIN)/python scripts/compose_cluster.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build dist

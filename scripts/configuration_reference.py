@@ -12,6 +12,7 @@ from broker_plugins.documented import documented
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 DEFAULTS = Path(__file__).parents[1] / "broker_plugins" / "default_broker.yaml"
+NOT_BY_DEFAULT = ["broker_plugins.cluster.plugin.ClusterPlugin"]
 HEAD = """\
 # Configuration
 
@@ -27,11 +28,11 @@ refused by name. What `locus broker` runs without a file:
 
 
 def plugin_paths() -> list[str]:
-    """The plugins of Locus: those that are part of the default configuration."""
+    """The plugins of Locus: those that are part of the default configuration, and those that are not by intent."""
     import yaml
 
     configured = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))["plugins"]
-    return [path for path in configured if path.startswith("broker_plugins.")]
+    return [path for path in configured if path.startswith("broker_plugins.")] + NOT_BY_DEFAULT
 
 
 def section(path: str) -> str:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from tests.broker_plugins.cluster.nodes import Cluster, cluster
-from tests.mqtt_wire import DISCONNECT, Closed, Kind, Silence, Wire, acknowledge, connect, publish, wait_for
+from tests.mqtt_wire import DISCONNECT, Closed, Kind, Packet, Silence, Wire, acknowledge, connect, publish, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,7 @@ class Subscriber:
         self.node = node
         self.wire: Wire | None = None
         self.got: list[Said] = []
+        self.unreleased: set[int] = set()
         self.moves: list[dict[str, int]] = []
         """What had been published of each stream when it moved."""
 
@@ -50,16 +51,28 @@ class Subscriber:
         found = False
         try:
             while True:
-                message = self.wire.messages(1, seconds)[0]
-                if message.topic.startswith("r/"):
-                    stream, _, number = message.payload.decode().rpartition(" ")
-                    self.got.append((stream, int(number)))
+                self._take(self.wire, self.wire.read(seconds))
                 found = True
         except Silence:
             return found
         except (Closed, OSError):
             self.wire = None
             return found
+
+    def _take(self, wire: Wire, packet: Packet) -> None:
+        """Note a message; one with a packet identifier that is not released yet is the same as before."""
+        if packet.kind is Kind.PUBREL:
+            self.unreleased.discard(packet.packet_id)
+            wire.send(acknowledge(Kind.PUBCOMP, packet.packet_id))
+        if packet.kind is not Kind.PUBLISH:
+            return
+        if packet.topic.startswith("r/") and not (packet.qos == 2 and packet.packet_id in self.unreleased):
+            stream, _, number = packet.payload.decode().rpartition(" ")
+            self.got.append((stream, int(number)))
+        if packet.qos == 2:
+            self.unreleased.add(packet.packet_id)
+        if packet.qos:
+            wire.send(acknowledge(Kind.PUBACK if packet.qos == 1 else Kind.PUBREC, packet.packet_id))
 
     def leave(self) -> None:
         if self.wire is not None:
