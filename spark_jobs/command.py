@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_jobs.session import HOW_TO_GET_SPARK, JavaMissingError, build_session, require_java
 
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from spark_jobs.ingest import Commit
+
+PATIENCE_S: Final = 30.0
+"""How long a micro-batch may take to end when the pipeline is stopped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,12 +97,14 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     metrics.catch_up()
     query = ingestion.start(None if arguments.once else arguments.trigger_s)
     say(f"following {ingestion.spool} into {lake.root}")
+    stop = stop_signals()
     try:
-        while not query.awaitTermination(arguments.train_every_s):
+        _follow(query, stop, arguments.train_every_s, learn)
+        if stop.is_set():
+            say("stopping")
+        else:
+            query.awaitTermination()  # it has ended: this raises why, if it failed
             learn()
-        learn()
-    except KeyboardInterrupt:
-        query.stop()
     finally:
         if sink is not None:
             sink.close()
@@ -105,3 +114,29 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
             f"{counts.quarantined:,} files put aside, {counts.refused:,} refused"
         )
     return 0
+
+
+def stop_signals() -> threading.Event:
+    """An event that is set when somebody asks the process to stop.
+
+    Spark's own handler cancels what runs, and an exception out of a wait for the JVM breaks the connection to it: both
+    would have the query fail instead of end.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _follow(query: StreamingQuery, stop: threading.Event, every_s: float, learn: Callable[[], None]) -> None:
+    """Let the query run, learn now and then, and let the micro-batch that is under way end before it is stopped."""
+    next_s = time.monotonic() + every_s
+    while query.isActive and not stop.wait(0.2):
+        if time.monotonic() >= next_s:
+            learn()
+            next_s = time.monotonic() + every_s
+    deadline = time.monotonic() + PATIENCE_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    query.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,7 @@ def test_a_java_that_will_not_do_is_refused(monkeypatch, tmp_path: Path, said: s
 
 def test_once_takes_everything_in_and_trains(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(command, "build_session", lambda *_: spark)
+    monkeypatch.setattr(command, "stop_signals", threading.Event)  # this process keeps its own handlers
     write(tmp_path / "spool", "publishes", publishes(50))
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)

@@ -69,19 +69,19 @@ def brute_force(records: dict[str, list[dict[str, Any]]], seconds: int) -> dict[
 
 def test_metrics_equal_brute_force_on_late_doubled_and_disordered_segments(spark: SparkSession, tmp_path: Path) -> None:
     dice = random.Random(7)
-    records, spool, lake = day(dice, 900), tmp_path / "spool", Lake(tmp_path / "lake")
+    records, spool, lake = day(dice, 400), tmp_path / "spool", Lake(tmp_path / "lake")
     paths = []
     for name, rows in records.items():
-        for first in range(0, len(rows), 150):
-            paths += write(spool, name, rows[first : first + 150], first + 1)
+        for first in range(0, len(rows), 100):
+            paths += write(spool, name, rows[first : first + 100], first + 1)
             if dice.random() < 0.4 and first:  # once more, and the half before
-                paths += write(spool, name, rows[first - 75 : first + 150], first - 74)
+                paths += write(spool, name, rows[first - 50 : first + 100], first - 49)
     dice.shuffle(paths)
     topics: dict[str, bytes] = {}
     ingestion, metrics = Ingestion(spark, spool, lake), Metrics(spark, lake, topics.__setitem__)
     for start in range(0, len(paths), 20):
         ingestion.take(paths[start : start + 20])
-        if start % 40:
+        if start == 20:
             metrics.catch_up()
     metrics.catch_up()
     for seconds in (1, 10, 60):

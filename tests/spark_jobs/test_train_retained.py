@@ -42,7 +42,7 @@ def row_of(record: DecisionRecord) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def records() -> list[DecisionRecord]:
-    traces = make_traces(5, 60, 60, ("drifting",))
+    traces = make_traces(5, 40, 40, ("drifting",))
     found = [record for trace in traces for record in records_of(trace, COST)]
     return sorted(found, key=lambda record: record.at_s)
 
