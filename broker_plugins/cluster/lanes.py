@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import nats.js.errors
 
-from broker_plugins.cluster.fabric import FAULTS, RETRY_S
+from broker_plugins.cluster.fabric import RETRY_S
+from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import Batch, encode
 
 if TYPE_CHECKING:

@@ -11,12 +11,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from broker_plugins.cluster.fabric import FAULTS, RETRY_S, GapError
+from broker_plugins.cluster.fabric import RETRY_S
+from broker_plugins.cluster.mail_reader import FAULTS, GapError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker_plugins.cluster.fabric import Fabric, MailReader
+    from broker_plugins.cluster.fabric import Fabric
+    from broker_plugins.cluster.mail_reader import MailReader
     from broker_plugins.cluster.options import ClusterCounters
     from broker_plugins.engine.store import Store
 

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker_plugins.cluster.convergence import FROM, NUMBER
-from broker_plugins.cluster.fabric import FAULTS
+from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import AskSession, MovedSession, Owed, WireError, decode, encode
 from broker_plugins.engine.hooks import Refused
 from broker_plugins.engine.message import Message
@@ -33,12 +33,14 @@ GRACE_S = 1.0
 class Arrival:
     """What a node has had since a session came to it: none of that is owed by the node it came from."""
 
-    __slots__ = ("node", "seen", "since")
+    __slots__ = ("awaited", "node", "seen", "since")
 
     def __init__(self, node: str, since: int, seen: Iterable[tuple[str, int]] = ()) -> None:
         self.node = node
         self.since = since
         self.seen = set(seen)
+        self.awaited = 0
+        """How many nodes are still to be asked for the rest."""
 
     def had(self, each: Owed) -> bool:
         """Whether a message came to this node after the session did."""
@@ -92,10 +94,11 @@ class Moving:
         whole = next((answer for answer in found.values() if not answer.stale), None)
         mine = self._engine.sessions.get(client_id)
         if mine is not None and client_id not in self._given:
-            return  # it never left
+            self._merge(client_id, mine, found)
+            return
         if whole is not None and mine is not None:
             found["here"] = self._snapshot(client_id, mine)
-            self._end(client_id, mine)
+            self._end(mine)
         elif mine is not None:
             self._given.pop(client_id)  # whoever had it is gone: this is the best there is
             return
@@ -110,7 +113,27 @@ class Moving:
         self._adopt(client_id, whole)
         for node in found:
             if node != "here":
-                self._engine.loop.call_later(GRACE_S, self._finish_soon, node, client_id)
+                self._finish_later(node, client_id)
+
+    def _merge(self, client_id: str, mine: Session, found: dict[str, MovedSession]) -> None:
+        """The session is here, and other nodes have something left of it: what that holds goes with this one."""
+        for node, answer in found.items():
+            arrival = self._arrived.get(client_id)
+            for each in answer.owed[answer.given :]:
+                if arrival is None or not arrival.had(each):
+                    mine.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+            if not answer.stale:
+                self._subscribe(mine, answer)
+            if arrival is None:
+                self._arrive(client_id)
+            self._finish_later(node, client_id)
+
+    def _arrive(self, client_id: str) -> None:
+        self._arrived[client_id] = Arrival(self._fabric.options.node, self._number(self._engine.sequence))
+
+    def _finish_later(self, node: str, client_id: str) -> None:
+        self._arrived[client_id].awaited += 1
+        self._engine.loop.call_later(GRACE_S, self._finish_soon, node, client_id)
 
     def _finish_soon(self, node: str, client_id: str) -> None:
         task = self._engine.loop.create_task(self._finish(node, client_id))
@@ -121,7 +144,11 @@ class Moving:
         """Every node knows by now where the client is: fetch what had gone to the old one meanwhile."""
         rest = await self._ask(node, encode(AskSession(client_id, keep=True, done=True)))
         session = self._engine.sessions.get(client_id)
-        arrival = self._arrived.pop(client_id, None)
+        arrival = self._arrived.get(client_id)
+        if arrival is not None:
+            arrival.awaited -= 1
+            if not arrival.awaited:
+                del self._arrived[client_id]
         if rest is None or session is None or not rest.found:
             return
         for each in rest.owed[rest.given :]:
@@ -155,12 +182,12 @@ class Moving:
         if session.ended:
             return MovedSession(found=False)
         if not question.keep:
-            self._end(client_id, session)
+            self._end(session)
             return MovedSession(found=False)
         moved = self._snapshot(client_id, session)
         if question.done:
             self._counters.sessions_out += 1
-            self._end(client_id, session)
+            self._end(session)
         else:
             self._given[client_id] = {id(entry) for entry in _entries(session)}
         return moved
@@ -183,12 +210,10 @@ class Moving:
             seen=[] if arrival is None else list(arrival.seen),
         )
 
-    def _end(self, client_id: str, session: Session) -> None:
-        self._given.pop(client_id, None)
-        self._arrived.pop(client_id, None)
+    def _end(self, session: Session) -> None:
         for entry in _entries(session):
             entry.group = None  # it moves with its session, not to another member of the group
-        self._engine.end_session(session)
+        self._engine.end_session(session)  # which calls `ended`
 
     def _owed(self, entry: Outgoing) -> Owed:
         message = entry.message
@@ -208,7 +233,7 @@ class Moving:
     def _adopt(self, client_id: str, moved: MovedSession) -> None:
         engine = self._engine
         self._counters.sessions_in += 1
-        self._arrived[client_id] = Arrival(self._fabric.options.node, self._number(engine.sequence))
+        self._arrive(client_id)
         session = Session(engine, client_id, clean=False)
         engine.sessions[client_id] = session
         store = engine.store
@@ -216,14 +241,7 @@ class Moving:
             store.put("sessions", (client_id,), (0.0,))
         for packet_id in moved.inbound:
             engine.note_inbound(session, packet_id)
-        for text, qos in moved.subscriptions:
-            try:
-                subscription = engine.read_filter(session, text, qos)
-                engine.adopt(subscription)
-            except Refused as refused:
-                log.warning("client %s: subscription %r does not move: %s", client_id, text, refused)
-            else:
-                engine.note_subscription(subscription, owed=False)
+        self._subscribe(session, moved)
         used: set[int] = set()
         restored = []
         for each in moved.owed:
@@ -235,6 +253,25 @@ class Moving:
         session.restore(restored)
         if store is not None:
             session.record_all()
+
+    def _subscribe(self, session: Session, moved: MovedSession) -> None:
+        engine = self._engine
+        for text, qos in moved.subscriptions:
+            if text in session.subscriptions:
+                continue
+            try:
+                subscription = engine.read_filter(session, text, qos)
+                engine.adopt(subscription)
+            except Refused as refused:
+                log.warning("client %s: subscription %r does not move: %s", session.client_id, text, refused)
+            else:
+                engine.note_subscription(subscription, owed=False)
+
+    def ended(self, session: Session) -> None:
+        """A session is gone, by whatever way: one of the same name later is another one."""
+        if session.client_id not in self._engine.sessions:
+            self._given.pop(session.client_id, None)
+            self._arrived.pop(session.client_id, None)
 
 
 def _entries(session: Session) -> list[Outgoing]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker_plugins.cluster.convergence import FROM, Convergence, is_shared, kept_properties, message_of, stamp_of
-from broker_plugins.cluster.fabric import FAULTS, Fabric
+from broker_plugins.cluster.fabric import Fabric
 from broker_plugins.cluster.hybrid_clock import HybridClock
 from broker_plugins.cluster.interest import OtherWishes, OwnWishes, Wanting
 from broker_plugins.cluster.lanes import Lane
+from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.mailbox import Mailbox
 from broker_plugins.cluster.members import Members
 from broker_plugins.cluster.moving import Moving
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from broker_plugins.engine import Message, Selection, Subscription
     from broker_plugins.engine.codec import Connect
     from broker_plugins.engine.engine import Engine
+    from broker_plugins.engine.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -434,6 +436,10 @@ class ClusterPlugin(Plugin):
         claim = self.moving.claim(connect)
         if claim is not None:
             await claim
+
+    def on_session_ended(self, session: Session) -> None:
+        """Forget where a session came from or went to."""
+        self.moving.ended(session)
 
 
 def _group(subscription: Subscription) -> str:

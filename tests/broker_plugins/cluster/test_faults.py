@@ -111,3 +111,30 @@ def test_what_waits_for_the_fabric_survives_the_death_of_its_node(tmp_path: Path
         assert payloads(away, 40) == texts("orphan", 40)
         nodes.wait_heard(away, "a", "log/probe")
         away.close()
+
+
+def test_what_a_dead_node_kept_for_a_client_reaches_it_elsewhere_when_the_node_is_back(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        first = connect(nodes.port("b"), "away", clean=False)
+        first.subscribe(("log/#", 2), ("only/there", 1))
+        nodes.wait_heard(first, "a", "log/probe")
+        with connect(nodes.port("a"), "pub") as publisher:
+            nodes.nodes["b"].kill()
+            publish_all(publisher, "log/1", texts("in the mailbox", 10), 2)
+            elsewhere = connect(nodes.port("a"), "away", clean=False)
+            elsewhere.subscribe(("other/#", 1))
+            nodes.start("b")
+            wait_for(lambda: nodes.nodes["b"].log.count("has joined cluster") == 2, "b to join again", 20)
+            got: list[bytes] = []
+
+            def comes_back() -> bool:
+                with connect_again(nodes, "a", "away") as again:
+                    got.extend(each.payload for each in again.messages_until_ping())
+                return len(got) >= 10
+
+            wait_for(comes_back, "the mail of the dead node")
+            assert got == texts("in the mailbox", 10)
+            with connect_again(nodes, "a", "away") as again:
+                publish_all(publisher, "only/there", [b"moved with it"], 1)
+                publish_all(publisher, "other/1", [b"its own"], 1)
+                assert payloads(again, 2) == [b"moved with it", b"its own"]

@@ -1,0 +1,127 @@
+"""The fabric against a real NATS server: leases, compare and set, mailboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_plugins.cluster.fabric import Fabric, read_leases
+from broker_plugins.cluster.options import ClusterOptions
+from broker_plugins.cluster.server import NatsServer
+from broker_plugins.engine import EngineError
+from tests.brokers import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(free_port(), tmp_path_factory.mktemp("nats"))
+    server.start()
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+async def join(server: NatsServer, node: str, cluster: str, incarnation: int = 1) -> tuple[Fabric, asyncio.Task[None]]:
+    up = asyncio.Event()
+
+    async def joined() -> None:
+        up.set()
+
+    options = ClusterOptions(node=node, cluster=cluster, servers=[server.url], hello_s=0.1, lease_s=1.0)
+    fabric = Fabric(options, incarnation, {}, joined)
+    task = asyncio.ensure_future(fabric.run())
+    await asyncio.wait_for(up.wait(), 10)
+    return fabric, task
+
+
+async def leave(fabric: Fabric, task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await fabric.close()
+
+
+async def test_changes_of_the_directory_are_not_lost(server: NatsServer) -> None:
+    fabrics = [await join(server, f"n{number}", "contended") for number in range(3)]
+
+    async def count(fabric: Fabric) -> None:
+        for _ in range(20):
+            await fabric.directory_change("counter", lambda value: str(int(value or b"0") + 1).encode())
+
+    await asyncio.gather(*(count(fabric) for fabric, _ in fabrics))
+    value, revision = await fabrics[0][0].directory_get("counter")
+    assert value == b"60"
+    assert revision >= 60
+    assert await fabrics[1][0].directory_change("counter", lambda _: None) == b"60"
+    assert await fabrics[1][0].directory_get("nothing") == (None, 0)
+    for each in fabrics:
+        await leave(*each)
+
+
+async def test_a_lease_is_given_back_or_runs_out(server: NatsServer) -> None:
+    stays, staying = await join(server, "stays", "leases")
+    goes = await join(server, "goes", "leases")
+    dies, dying = await join(server, "dies", "leases")
+    assert [lease.node for lease in await read_leases(server.url, "leases")] == ["dies", "goes", "stays"]
+    await leave(*goes)
+    dying.cancel()
+
+    async def only_one() -> None:
+        while [lease.node for lease in await read_leases(server.url, "leases")] != ["stays"]:
+            await stays.renew(1, 2, 3)
+            await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(only_one(), 15)
+    (lease,) = await read_leases(server.url, "leases")
+    assert (lease.clients, lease.subscriptions, lease.filters) == (1, 2, 3)
+    await leave(stays, staying)
+    await dies.close()
+
+
+async def test_two_nodes_cannot_have_one_name(server: NatsServer) -> None:
+    first, running = await join(server, "twin", "names", incarnation=1)
+
+    async def live() -> None:
+        while True:
+            await first.renew(0, 0, 0)
+            await asyncio.sleep(0.05)
+
+    living = asyncio.ensure_future(live())
+    joining = asyncio.ensure_future(join(server, "twin", "names", incarnation=2))
+    done, _ = await asyncio.wait({joining}, timeout=1.5)
+    assert not done, "a second node joined under a name that is taken"
+    living.cancel()
+    running.cancel()
+    await first.close()
+    second = await asyncio.wait_for(joining, 15)
+    await leave(*second)
+
+
+async def test_a_mailbox_keeps_order_and_recognises_what_was_posted_before(server: NatsServer) -> None:
+    fabric, task = await join(server, "owner", "mail")
+    for number in (1, 2, 2, 3):
+        await fabric.post("owner", str(number).encode(), f"id-{number}")
+    reader = await fabric.collect(0)
+    assert await reader.next() == [(1, b"1"), (2, b"2"), (3, b"3")]
+    await reader.close()
+    await fabric.empty(2)
+    again = await fabric.collect(0)
+    assert await again.next() == [(3, b"3")]
+    await again.close()
+    await leave(fabric, task)
+
+
+async def test_no_server_is_said_in_words() -> None:
+    with pytest.raises(EngineError, match="no NATS server answers"):
+        await read_leases(f"nats://127.0.0.1:{free_port()}", "locus")
+
+
+@pytest.mark.parametrize("options", [{"node": "a b"}, {"servers": []}, {"hello_s": 5.0}, {"replicas": 0}])
+def test_options_that_make_no_sense_are_refused(options: dict) -> None:
+    with pytest.raises(EngineError):
+        ClusterOptions(**options)
