@@ -85,6 +85,7 @@ class EngineCore:
         """While bytes of a client are looked at: what they cause to be written is handed over when that is done."""
         self.started_at = time.time()
         self._dirty: list[Link] = []
+        self._to_pump: list[Session] = []
         self._flush_due = False
         self._published: list[Message] = []
         self._delivered: list[tuple[Session, Message, int]] = []
@@ -142,8 +143,20 @@ class EngineCore:
         if not self._flush_due and not self.gathering:
             self._tell_later()
 
+    def pump_later(self, session: Session) -> None:
+        """A window has room again: what waits for it goes out when all acknowledgements of this turn are seen."""
+        self._to_pump.append(session)
+        if not self._flush_due and not self.gathering:
+            self._tell_later()
+
     def flush(self) -> None:
         """Hand what connections have to write over to their sockets."""
+        if self._to_pump:
+            sessions, self._to_pump = self._to_pump, []
+            for session in sessions:
+                session.pump_due = False
+                if session.out is not None:
+                    session.pump()
         dirty = self._dirty
         if dirty:
             self._dirty = []

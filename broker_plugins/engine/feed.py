@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from broker_plugins.engine.subscription import Subscription
 
 BATCH: Final = 64
+EARLY: Final = 65_536
+"""Topics a feed remembers that it sent ahead of a live message; beyond these one may come a second time."""
 
 
 class Feed:
     """The retained messages one subscription is still owed."""
 
-    __slots__ = ("cursor", "dropped", "over", "ready", "started", "subscription")
+    __slots__ = ("cursor", "dropped", "early", "over", "ready", "started", "subscription")
 
     def __init__(self, subscription: Subscription, cursor: Cursor, started: int) -> None:
         self.subscription = subscription
@@ -39,11 +41,13 @@ class Feed:
         self.dropped = subscription.session.dropped
         self.ready: list[str] = []
         """Topics the cursor found that wait for room."""
+        self.early: set[str] = set()
+        """Topics ahead of the cursor whose retained message was sent already, before a live one."""
         self.over = False
 
     def owes(self, topic: str, entry: Retained) -> bool:
         """Whether a retained message is still to be sent because of this feed."""
-        if self.over or entry.message.sequence > self.started or entry.touched > self.started:
+        if self.over or entry.message.sequence > self.started or topic in self.early:
             return False
         if self.cursor.passed(topic) and topic not in self.ready:
             return False
@@ -111,7 +115,7 @@ class Feeds:
                     return
                 topic = feed.ready[-1]
                 entry = engine.retained.get(topic)
-                if entry is not None and self._due(feed, entry):
+                if entry is not None and self._due(feed, topic, entry):
                     allowed = engine.may_receive(session, topic)
                     if not isinstance(allowed, bool):
                         allowed = yield allowed
@@ -126,9 +130,12 @@ class Feeds:
                 session.connection.flush()
             yield None
 
-    def _due(self, feed: Feed, entry: Retained) -> bool:
+    def _due(self, feed: Feed, topic: str, entry: Retained) -> bool:
+        if topic in feed.early:
+            feed.early.discard(topic)
+            return False
         if entry.message.sequence <= feed.started:
-            return entry.touched <= feed.started
+            return True
         # Newer than the subscription: its client had it live, unless something was dropped on the way.
         return feed.subscription.session.dropped != feed.dropped
 
@@ -181,9 +188,11 @@ class Feeds:
         entry = self._engine.retained.get(message.topic)
         if entry is None:
             return
+        topic = message.topic
         for session in receivers:
-            for feed in session.feeds or ():
-                if feed.owes(message.topic, entry):
-                    self.offer(feed.subscription, entry.message)
-                    break
-        entry.touched = message.sequence
+            owing = [feed for feed in session.feeds or () if feed.owes(topic, entry)]
+            if owing:
+                self.offer(owing[0].subscription, entry.message)
+                for feed in owing:
+                    if len(feed.early) < EARLY:
+                        feed.early.add(topic)

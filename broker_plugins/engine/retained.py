@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 
 class Retained:
-    """One retained message, and when it was last overtaken by a live one."""
+    """One retained message; what replaces it takes its place here."""
 
-    __slots__ = ("message", "touched")
+    __slots__ = ("message",)
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.touched = 0
-        """The sequence of the last message published to this topic that was not retained (see `feed`)."""
 
 
 def _key(topic: str) -> str:
@@ -68,7 +66,6 @@ class RetainedMessages:
         else:
             self.bytes -= entry.message.size
             entry.message = message
-            entry.touched = 0
         self.bytes += message.size
 
     def remove(self, topic: str) -> bool:

@@ -75,6 +75,7 @@ class Session:
         "next_position",
         "out",
         "overflowing",
+        "pump_due",
         "queue",
         "queue0",
         "queued_bytes",
@@ -106,6 +107,7 @@ class Session:
         self.left_at = 0.0
         self.ended = False
         self.overflowing = False
+        self.pump_due = False
         self.dropped = 0
         self.host_session: Any = None
         """What the host's plugins know this session by."""
@@ -348,8 +350,9 @@ class Session:
         self.free_ids.append(entry.packet_id)
         if entry.position:
             self._forget(entry)
-        if self.queue or self.feeds:
-            self.pump()
+        if (self.queue or self.feeds) and not self.pump_due:
+            self.pump_due = True
+            self.engine.pump_later(self)
 
     # Coming and going.
 

@@ -296,3 +296,19 @@ def test_the_example_plugin(plugin: str) -> None:
         guest.send(publish("alarm/fire", b"hot"), publish("weather", b"cold"))
         assert [message.payload for message in guest.messages_until_ping()] == [b"cold"]
         assert [message.payload for message in caretaker.messages(2)] == [b"HOT", b"cold"]
+
+
+async def test_a_live_message_for_others_takes_nothing_from_a_feed() -> None:
+    class Mine(Hooks):
+        def on_subscribe(self, session: Session, subscription: Subscription) -> bool | None:
+            return True  # and no `select`: nothing live ever reaches it
+
+    engine = engine_with(Mine())
+    engine.publish(Message("d/1", b"kept", retain=True))
+    session, transport = join(engine, "c", ("d/#", 0))
+    engine.feeds.begin(session.subscriptions["d/#"])
+    engine.publish(Message("d/1", b"live"))
+    session.pump()
+    await turn()
+    assert publish("d/1", b"kept", retain=True) in transport.written
+    assert b"live" not in transport.written
