@@ -155,8 +155,9 @@ class Ingestion:
         self.spool = spool.absolute()
         self.lake = lake
         self._on_commit = on_commit
-        self.ledger: Ledger = lake.ledger()
         self.checkpoint = lake.root / "checkpoint" / "ingest"
+        lake.claim(spark)
+        self.ledger: Ledger = lake.ledger()
         lake.clear_leftovers(self.ledger)
         self._move_aside()
         self._take_refused()

@@ -17,10 +17,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
+import psutil
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
 from broker_plugins.telemetry.schema import TABLES, table
-from spark_jobs.ledger import Ledger, read_ledger, write_ledger
+from spark_jobs.ledger import Ledger, read_ledger, write_ledger, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,10 @@ FAN_IN: Final = 16
 GRACE_S: Final = 900.0
 """How long a directory stays after it was put together with others: a job may be reading it."""
 _RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+class AlreadyIngestingError(RuntimeError):
+    """Another process ingests into the lake; the message says which."""
 
 
 class Lake:
@@ -73,6 +78,26 @@ class Lake:
         return records.where((F.col("commit") > after) & (F.col("commit") <= last))
 
     # Writing: ingestion only, one process at a time.
+
+    def claim(self, spark: SparkSession, patience_s: float = 60.0) -> None:
+        """Make sure that nobody else on this machine ingests into the lake, and say that we do.
+
+        A driver that was killed leaves its JVM behind for a moment, which goes on writing Spark's own log until it
+        notices: that one is waited for.
+
+        Raises:
+            AlreadyIngestingError: another one runs on.
+        """
+        note = self.root / "ingesting"
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - there is no public way to ask for its number
+        assert jvm is not None
+        own = int(jvm.java.lang.ProcessHandle.current().pid())
+        deadline = time.monotonic() + patience_s
+        while note.exists() and (other := int(note.read_text(encoding="utf-8"))) != own and is_java(other):
+            if time.monotonic() > deadline:
+                raise AlreadyIngestingError(f"process {other} ingests into {self.root}: stop it, or use another lake")
+            time.sleep(0.1)
+        write_whole(note, str(own).encode())
 
     def clear_leftovers(self, ledger: Ledger) -> None:
         """Remove what a process that was killed left: hidden directories, and those of commits never made."""
@@ -132,6 +157,15 @@ class Lake:
         hidden = directory / f".{first}-{last}-{uuid.uuid4().hex}"
         records.coalesce(files).write.parquet(str(hidden))
         hidden.rename(directory / f"{first}-{last}")
+
+
+def is_java(pid: int) -> bool:
+    """Whether a process of this number runs, and is a JVM: numbers are used again."""
+    try:
+        process = psutil.Process(pid)
+        return process.name() == "java" and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def ranges(directory: Path) -> list[tuple[int, int, Path]]:

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs import segments
 from spark_jobs.ingest import Ingestion, local_path
-from spark_jobs.lake import FAN_IN, Lake, live
+from spark_jobs.lake import FAN_IN, AlreadyIngestingError, Lake, live
 from tests.spark_jobs.spools import INCARNATION, publishes, write
 
 if TYPE_CHECKING:
@@ -150,3 +150,16 @@ def test_every_kind_of_field_has_a_type_in_parquet() -> None:
 
 def test_paths_of_spark() -> None:
     assert str(local_path("file:/a/b%20c/x.parquet")) == "/a/b c/x.parquet"
+
+
+def test_two_processes_do_not_ingest_into_one_lake(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.claim(spark)
+    lake.claim(spark)  # it is ours
+    (lake.root / "ingesting").write_text("1")
+    monkeypatch.setattr("spark_jobs.lake.is_java", lambda pid: pid == 1)
+    with pytest.raises(AlreadyIngestingError, match="process 1 ingests into"):
+        lake.claim(spark, patience_s=0.0)
+    monkeypatch.setattr("spark_jobs.lake.is_java", lambda _pid: False)
+    lake.claim(spark)
+    assert (lake.root / "ingesting").read_text() != "1"
