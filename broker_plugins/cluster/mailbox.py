@@ -15,7 +15,7 @@ from broker_plugins.cluster.fabric import RETRY_S
 from broker_plugins.cluster.mail_reader import FAULTS, GapError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from broker_plugins.cluster.fabric import Fabric
     from broker_plugins.cluster.mail_reader import MailReader
@@ -38,7 +38,7 @@ class Mailbox:
     """
 
     def __init__(
-        self, fabric: Fabric, store: Store | None, counters: ClusterCounters, take: Callable[[bytes], None]
+        self, fabric: Fabric, store: Store | None, counters: ClusterCounters, take: Callable[[bytes], Awaitable[None]]
     ) -> None:
         self._fabric = fabric
         self._store = store
@@ -81,7 +81,7 @@ class Mailbox:
             if number <= self._taken:
                 self._counters.repeated += 1
                 continue
-            self._take(data)
+            await self._take(data)
             self._taken = number
             if self._store is None:
                 self._safe = number

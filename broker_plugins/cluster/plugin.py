@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,11 @@ from broker_plugins.cluster.wire import (
     encode,
 )
 from broker_plugins.engine import Plugin
+from broker_plugins.engine.work import drive
 from broker_plugins.grammar import GrammarError, build_topic, parse_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from amqtt.broker import BrokerContext
     from nats.aio.msg import Msg
@@ -364,18 +366,27 @@ class ClusterPlugin(Plugin):
 
     # Messages in.
 
-    def _take_bytes(self, data: bytes) -> None:
+    async def _take_bytes(self, data: bytes) -> None:
         try:
-            self._take_now(decode(data, Batch))
+            await self._take(decode(data, Batch))
         except WireError as error:
             self.counters.unreadable += 1
             log.warning("a batch in the mailbox is left out: %s", error)
 
     async def _take(self, batch: Batch) -> None:
-        self._take_now(batch)
+        """Publish the messages of another node to this node's clients, in order; they go no further.
 
-    def _take_now(self, batch: Batch) -> None:
-        """Publish the messages of another node to this node's clients; they go no further."""
+        Without access control this does not wait, so that all of it is in one group of the store.
+        """
+        for message in self._messages(batch):
+            if self._engine.guard is None:
+                self._engine.publish(message)
+            else:
+                done = self._engine.loop.create_future()
+                drive(self._engine.loop, self._engine.publish_guarded(message), partial(done.set_result, None))
+                await done
+
+    def _messages(self, batch: Batch) -> Iterator[Message]:
         for frame in batch.frames:
             self.counters.received += 1
             if frame.stamp is not None and self.convergence.ledger.stamp(frame.topic) == frame.stamp:
@@ -390,7 +401,7 @@ class ClusterPlugin(Plugin):
                 except GrammarError as error:
                     log.warning("clauses from node %s cannot be read: %s", batch.origin, error)
             self.moving.saw(batch.origin, frame.number)
-            self._engine.publish(message)
+            yield message
 
     def _heard(self, kind: type[Any], handle: Callable[[Any], Awaitable[None]]) -> Callable[[Msg], Awaitable[None]]:
         async def heard(msg: Msg) -> None:

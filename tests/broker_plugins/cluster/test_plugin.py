@@ -7,6 +7,8 @@ import pytest
 from tests.broker_plugins.cluster.nodes import Cluster, cluster
 from tests.mqtt_wire import DISCONNECT, Kind, Silence, Will, Wire, acknowledge, connect, publish, wait_for
 
+pytestmark = pytest.mark.xdist_group("cluster")  # they share one cluster
+
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory):
