@@ -132,18 +132,27 @@ class Caught:
     ingest_s: float
     metrics_s: float
     ledger_bytes: list[int]
+    checkpoint_bytes: list[int]
     commits: int
 
 
 def caught_up(spark: SparkSession, spool: Path, root: Path) -> Caught:
     """Ingest a whole spool, then make its metrics."""
-    lake, sizes = Lake(root), []
+    lake = Lake(root)
+    ledger: list[int] = []
+    checkpoint: list[int] = []
+
+    def note(_: object) -> None:
+        ledger.append(lake.ledger_path.stat().st_size)
+        files = (path for path in (root / "checkpoint").rglob("*") if path.is_file())
+        checkpoint.append(sum(path.stat().st_size for path in files))
+
     began = time.perf_counter()
-    ingestion = Ingestion(spark, spool, lake, lambda _: sizes.append(lake.ledger_path.stat().st_size))
-    ingestion.start(None, files_at_once=120).awaitTermination()
+    ingestion = Ingestion(spark, spool, lake, note)
+    ingestion.start(None, files_at_once=60).awaitTermination()
     between = time.perf_counter()
     Metrics(spark, lake).catch_up()
-    return Caught(between - began, time.perf_counter() - between, sizes, ingestion.ledger.commit)
+    return Caught(between - began, time.perf_counter() - between, ledger, checkpoint, ingestion.ledger.commit)
 
 
 def _catching_up(report: Report, directory: Path, seconds: int, repeats: int, progress: Callable[[str], None]) -> None:
@@ -174,8 +183,9 @@ def _catching_up(report: Report, directory: Path, seconds: int, repeats: int, pr
             note=f"{_reached(median(wholes) >= RECORDS_TARGET)} {RECORDS_TARGET:,} records/s"),
     ]  # fmt: skip
     report.remarks.append(
-        f"State: the ledger had {caught.ledger_bytes[0]:,} bytes after the first of {caught.commits} commits and"
-        f" {caught.ledger_bytes[-1]:,} after the last; there is no other state."
+        f"State after the first and the last of {caught.commits} commits: the ledger {caught.ledger_bytes[0]:,} and"
+        f" {caught.ledger_bytes[-1]:,} bytes, Spark's checkpoint with its list of file names"
+        f" {caught.checkpoint_bytes[0]:,} and {caught.checkpoint_bytes[-1]:,}."
     )
 
 

@@ -3,7 +3,7 @@
 Idea: a streaming query over the *names* of closed segments (Spark's file source remembers which it has handed out).
 For each micro-batch the driver looks at names and footers, puts aside what is torn or foreign, and takes of each
 segment the record numbers that the ledger does not have yet; Spark reads and writes those, and the ledger, written
-last and whole, makes them count. Nothing is dropped for being late: there is no state that would have to forget.
+last and whole, makes them count. Nothing is dropped for being late, since the ledger never has to forget.
 
 Command:
 

@@ -163,3 +163,14 @@ def test_two_processes_do_not_ingest_into_one_lake(spark: SparkSession, tmp_path
     monkeypatch.setattr("spark_jobs.lake.is_java", lambda _pid: False)
     lake.claim(spark)
     assert (lake.root / "ingesting").read_text() != "1"
+
+
+def test_the_checkpoint_may_be_removed_and_nothing_is_taken_twice(spark: SparkSession, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    for run in range(2):
+        write(spool, "publishes", publishes(5, 1 + 5 * run), 1 + 5 * run)
+        ingestion = Ingestion(spark, spool, lake)
+        ingestion.start(None).awaitTermination()
+        shutil.rmtree(ingestion.checkpoint)
+    assert sequences(spark, lake) == [("n1", n) for n in range(1, 11)]
+    assert lake.ledger().counts.doubled == 5
