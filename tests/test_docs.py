@@ -30,6 +30,15 @@ def test_the_hooks_page_names_every_hook_and_no_other() -> None:
     assert hooks <= named
 
 
+def test_the_snippets_of_the_readme_stand_in_the_examples() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    examples = " ".join(path.read_text() for path in REPOSITORY.glob("examples/plain-*/*.*"))
+    snippets = re.findall(r"```(?:python|sh|js)\n(.*?)```", readme, re.DOTALL)
+    assert len(snippets) == 3
+    for line in " ".join(snippets).splitlines():
+        assert line.strip() in examples, line
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
