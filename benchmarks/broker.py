@@ -71,7 +71,7 @@ class Load:
     name: str
     figures: Mapping[str, Figure]
     run: Callable[[RunningBroker, float], Outcome]
-    seconds: tuple[float, float] = (1.5, 0.25)
+    seconds: tuple[float, float] = (0.8, 0.25)
     fresh: bool = False
     quick_on_amqtt: bool = False
 
@@ -96,7 +96,7 @@ def measure(quick: bool, progress: Callable[[str], None], only: Sequence[str] = 
     everything = [Results(load) for load in _loads(quick) if not only or any(word in load.name for word in only)]
     repeats = QUICK_REPEATS if quick else REPEATS
     for repeat in range(repeats):
-        with _Brokers(starters, keep=quick) as brokers:
+        with _Brokers(starters) as brokers:
             for results in everything:
                 for name in starters:
                     if name == AMQTT and quick and (repeat or not results.load.quick_on_amqtt):
@@ -118,18 +118,17 @@ def _starters() -> dict[str, Starter]:
 
 
 class _Brokers(contextlib.ExitStack):
-    """Starts brokers when they are needed; keeps one of each only if told so."""
+    """Starts brokers when they are needed, and keeps one of each for the loads of one repeat."""
 
-    def __init__(self, starters: dict[str, Starter], *, keep: bool) -> None:
+    def __init__(self, starters: dict[str, Starter]) -> None:
         super().__init__()
         self._starters = starters
-        self._keep = keep
         self._kept: dict[str, RunningBroker] = {}
 
     @contextlib.contextmanager
     def get(self, name: str, *, fresh: bool) -> Iterator[RunningBroker]:
         """A broker for one run."""
-        if fresh or not self._keep:
+        if fresh:
             with self._starters[name]() as broker:
                 yield broker
             return
@@ -238,7 +237,7 @@ def _loads(quick: bool) -> list[Load]:
             key: Figure(f"{key} at {per_second} msg/s", "us", P99_TARGET if key == "p99" else None, less_is_better=True)
             for key in PERCENTILES
         }
-        seconds = (8.0 if per_second == 200 else 4.0, 0.7)
+        seconds = (5.0 if per_second == 200 else 3.0, 0.7)
         loads.append(Load(f"latency at {per_second} msg/s", figures, partial(_latency, rate=per_second), seconds))
     shuffled = random.Random(1).sample(range(FILTERS), FILTERS)
     for kind, topic, wild in (("exact", "f/{:05}/k/x", "f/{:05}/k/x"), ("wildcard", "a/{:05}/k/x", "a/{:05}/+/x")):
