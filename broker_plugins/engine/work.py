@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE_S: Final = 0.004
+SLICE_S: Final = 0.002
 """How long one piece of work may hold the event loop."""
 
 
