@@ -162,7 +162,11 @@ class LocusClient:
             self._caller.join(timeout)
 
     def __enter__(self) -> Self:
-        return self.connect()
+        try:
+            return self.connect()
+        except BaseException:  # an interrupt, too, must not leave threads behind
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()

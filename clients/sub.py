@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
+import signal
 import sys
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,10 +17,13 @@ from clients.options import add_connection, client_from, guarded, seconds
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from clients.messages import Message
     from clients.subscription import Subscription
 
+INTERRUPT_S = 0.2
+"""How soon an interrupt is seen."""
 TIMED_OUT = 27
 """The exit code when -W is over before -C is reached, as mosquitto_sub has it."""
 
@@ -46,11 +53,36 @@ def _run(arguments: argparse.Namespace) -> int:
         # Before connecting, so that nothing retained is missed and all are granted when `connect` returns.
         subscription = client.subscribe(topic_filter, printing.show, qos=arguments.qos)
         subscription.when_ended(partial(printing.ended, subscription))
-    with client:
-        enough = printing.over.wait(arguments.wait)
+    with _interrupts() as interrupts, client:
+        deadline = math.inf if arguments.wait is None else time.monotonic() + arguments.wait
+        enough = False
+        while not enough and not interrupts and time.monotonic() < deadline:
+            enough = printing.over.wait(min(INTERRUPT_S, deadline - time.monotonic()))
     if printing.failure is not None:
         raise printing.failure
+    if interrupts:
+        raise KeyboardInterrupt
     return 0 if enough or arguments.count is None else TIMED_OUT
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Note an interrupt instead of raising it wherever the program happens to be; a second one is raised."""
+    noted: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Printing:
