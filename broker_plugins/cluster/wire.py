@@ -185,5 +185,5 @@ def decode(data: bytes, kind: type[T]) -> T:
     try:
         raw = data[2:] if data[1:2] == b"-" else zlib.decompress(data[2:])
         return cast("T", decoder.decode(raw))
-    except (msgspec.MsgspecError, zlib.error) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, zlib.error) as error:
         raise WireError(f"a message between nodes cannot be read: {error}") from error

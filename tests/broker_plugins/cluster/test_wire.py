@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_plugins.cluster.wire import (
@@ -47,6 +47,7 @@ def test_questions_are_told_apart() -> None:
 
 
 @given(st.binary(max_size=60))
+@example(b"\x92\xa2\x00\x80")  # a string that is not UTF-8
 def test_noise_raises_nothing_but_a_wire_error(data: bytes) -> None:
     for whole in (data, b"\x01-" + data, b"\x01z" + data):
         with contextlib.suppress(WireError):
