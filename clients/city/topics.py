@@ -1,0 +1,105 @@
+"""Where the simulated city publishes, and in what shape: the contract with whoever watches it.
+
+All payloads are JSON objects; lengths are metres, speeds metres a second, headings degrees clockwise from north, and
+coordinates are WGS84 with the longitude first.
+
+| topic | retained | payload |
+| --- | --- | --- |
+| `city/map` | yes | `{"center": [lon, lat], "bounds": [w, s, e, n], "streets": [[[lon, lat], ...], ...],` |
+| | | `"square": [[lon, lat], ...], "seed": 1}`; `square` is the ring of the crowded square |
+| `city/vehicles/{id}/pos` | no | `{"lon": 126.97, "lat": 37.56, "speed": 12.4, "heading": 271}`, about once a second |
+| `city/people/{id}/pos` | no | the same |
+| `city/subscribers/{id}/pos` | no | `{"lon": 126.97, "lat": 37.56, "radius_m": 300}`, about once a second |
+| `city/subscribers/{id}/received` | no | `{"received": 812, "recent": [{"topic": "city/vehicles/v17/pos", "lon": ...,` |
+| | | `"lat": ...}, ...]}`, about once a second: how many in all, and the last 20 at most since the last report |
+| `city/subscribers/{id}` | no | `{"online": true}` or, also as a will, `{"online": false}` |
+| `city/jobs/offers` | no | `{"job": 41, "age": 24, "salary": 310, "distance_km": 1.2, "lon": ..., "lat": ...}`, sent to the |
+| | | three best with `@top:3;reply:city/jobs/receipts` |
+| `city/jobs/receipts` | no | the broker's receipt: `{"topic": "city/jobs/offers", "count": 3, "receivers": [{"rank": 1,` |
+| | | `"accuracy": 0.012, "client": "city-worker-7"}, ...]}` |
+| `city/workers/{id}` | yes | `{"client": "city-worker-7", "filter": "$where/age=20..25,.../city/jobs/offers"}` |
+| `city/sensors/{id}/{quantity}` | yes | `{"value": 17.3, "unit": "°C", "lon": ..., "lat": ..., "every_s": 5.0}`; `every_s` is |
+| | | the sensor's usual rhythm, though some are irregular and some are dead |
+| `city/alerts/{kind}` | no | `{"kind": "fire", "text": "...", "lon": ..., "lat": ...}`, published with `@at:LON,LAT` |
+| `locus/fence/{name}` | yes | a GeoJSON Polygon, as `$geo/fence:NAME` wants it |
+
+Subscribers are MQTT clients named `city-subscriber-{id}` that tell `locus/me/position` and hold
+`$geo/near:300m/city/vehicles/+/pos`; watchers, `city-watcher-{name}`, hold `$geo/fence:NAME;detect=enter/…` and report as
+subscribers do, without a position. Visitors, `city-visitor-{n}`, come, subscribe to sensors, and go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAP: Final = "city/map"
+OFFERS: Final = "city/jobs/offers"
+RECEIPTS: Final = "city/jobs/receipts"
+
+VEHICLE_POSITIONS: Final = "city/vehicles/+/pos"
+PEOPLE_POSITIONS: Final = "city/people/+/pos"
+SUBSCRIBER_POSITIONS: Final = "city/subscribers/+/pos"
+SUBSCRIBER_REPORTS: Final = "city/subscribers/+/received"
+SUBSCRIBER_STATES: Final = "city/subscribers/+"
+WORKERS: Final = "city/workers/+"
+SENSORS: Final = "city/sensors/+/+"
+ALERTS: Final = "city/alerts/+"
+FENCES: Final = "locus/fence/+"
+
+OFFER_TOP: Final = 3
+"""How many workers an offer goes to."""
+ATTRIBUTES: Final[dict[str, tuple[float, float]]] = {
+    "age": (18.0, 70.0),
+    "salary": (0.0, 1000.0),
+    "distance_km": (0.0, 10.0),
+}
+"""What offers are ranked by, with the domains that the broker's configuration declares for them."""
+NEAR_M: Final = 300
+"""How far a roaming subscriber looks around."""
+RECENT: Final = 20
+"""How many messages a subscriber's report lists at most."""
+
+
+def vehicle(name: str) -> str:
+    """Where a vehicle's positions go."""
+    return f"city/vehicles/{name}/pos"
+
+
+def person(name: str) -> str:
+    """Where a pedestrian's positions go."""
+    return f"city/people/{name}/pos"
+
+
+def subscriber_position(name: str) -> str:
+    """Where a roaming subscriber shows itself."""
+    return f"city/subscribers/{name}/pos"
+
+
+def subscriber_report(name: str) -> str:
+    """Where a subscriber tells what it received."""
+    return f"city/subscribers/{name}/received"
+
+
+def subscriber_state(name: str) -> str:
+    """Where a subscriber tells that it came or went."""
+    return f"city/subscribers/{name}"
+
+
+def worker(name: str) -> str:
+    """Where a worker shows which offers it wants."""
+    return f"city/workers/{name}"
+
+
+def sensor(name: str, quantity: str) -> str:
+    """Where a sensor's readings go."""
+    return f"city/sensors/{name}/{quantity}"
+
+
+def alert(kind: str, lon: float, lat: float) -> str:
+    """Where an alert goes, with the clause that says where it happened."""
+    return f"city/alerts/{kind}/@at:{lon:.6f},{lat:.6f}"
+
+
+def fence(name: str) -> str:
+    """Where a fence is retained."""
+    return f"locus/fence/{name}"
