@@ -112,9 +112,6 @@ class AskSession(msgspec.Struct, array_like=True, tag=4, gc=False):
     """I have it: give me what came for it since, and forget it."""
 
 
-Question = AskWishes | AskBuckets | AskRetained | AskSession
-
-
 class Buckets(msgspec.Struct, array_like=True, gc=False):
     """Digests of retained messages."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +16,6 @@ from broker_plugins.cluster.wire import (
     Batch,
     Frame,
     Hello,
-    Question,
     Stamp,
     WireError,
     decode,
@@ -42,8 +42,9 @@ def test_a_batch_comes_back(batch: Batch, squeeze: bool) -> None:
 
 
 def test_questions_are_told_apart() -> None:
+    any_question: Any = AskWishes | AskRetained | AskSession
     for question in (AskWishes(), AskRetained(3, "a"), AskSession("c", keep=True)):
-        assert decode(encode(question), Question) == question
+        assert decode(encode(question), any_question) == question
 
 
 @given(st.binary(max_size=60))
