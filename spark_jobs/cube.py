@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
+from spark_jobs.buckets import GROWTH, NO_BUCKET
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,26 +25,11 @@ CUBE: Final = (
     "`bucket` INT, `value` DOUBLE"
 )
 DIMENSIONS: Final = ("second", "node", "incarnation", "scope", "key", "metric", "bucket")
-GROWTH: Final = 1.05
-"""By how much a bucket of latencies is wider than the one before."""
-NO_BUCKET: Final = -1
 CELL_CHARACTERS: Final = 5
 """A geohash of five characters: about 5 km by 5 km."""
 OWN_TOPICS: Final = "locus/metrics/"
 """What the pipeline itself publishes is left out, or a quiet broker would never be quiet."""
-GAUGES: Final = ("connections", "subscriptions")
-"""Metrics whose values are changes: what is shown is their sum since the broker started."""
 _ALPHABET: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
-
-
-def bucket_of(latency_us: float) -> int:
-    """The bucket of a latency."""
-    return max(0, math.ceil(math.log(max(latency_us, 1.0)) / math.log(GROWTH)))
-
-
-def latency_in(bucket: int) -> float:
-    """The latency that stands for a bucket: off by 2.5 % at most."""
-    return 2.0 * GROWTH**bucket / (GROWTH + 1.0) if bucket else 1.0
 
 
 def stripes(lon: Column, lat: Column, characters: int = CELL_CHARACTERS) -> tuple[Column, Column]:

@@ -11,7 +11,6 @@ their records those up to the last commit: so it sees whole commits only, and no
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 import uuid
@@ -22,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's 
 
 from broker_plugins.telemetry.schema import TABLES, table
 from spark_jobs.ledger import Ledger, read_ledger, write_ledger, write_whole
+from spark_jobs.ranges import live, ranges
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,6 @@ FAN_IN: Final = 16
 """So many directories of one size are put together into one of the next size."""
 GRACE_S: Final = 900.0
 """How long a directory stays after it was put together with others: a job may be reading it."""
-_RANGE = re.compile(r"(\d+)-(\d+)")
 
 
 class AlreadyIngestingError(RuntimeError):
@@ -166,23 +165,3 @@ def is_java(pid: int) -> bool:
         return process.name() == "java" and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def ranges(directory: Path) -> list[tuple[int, int, Path]]:
-    """What lies in a directory under a name like `1-16`, with both numbers."""
-    found = []
-    for path in directory.iterdir() if directory.is_dir() else ():
-        match = _RANGE.fullmatch(path.name.removesuffix(".parquet"))
-        if match:
-            found.append((int(match[1]), int(match[2]), path))
-    return sorted(found)
-
-
-def live(directory: Path) -> list[tuple[int, int, Path]]:
-    """Of `ranges`, those that are not contained in a wider one."""
-    found = sorted(ranges(directory), key=lambda entry: (entry[0], -entry[1]))
-    kept: list[tuple[int, int, Path]] = []
-    for first, last, path in found:
-        if not kept or last > kept[-1][1]:
-            kept.append((first, last, path))
-    return kept

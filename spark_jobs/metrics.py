@@ -27,9 +27,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
-from spark_jobs.cube import CUBE, DIMENSIONS, GAUGES, GROWTH, METRIC_TABLES, added, cube_of
-from spark_jobs.lake import FAN_IN, GRACE_S, Lake, live, ranges
+from spark_jobs.buckets import GAUGES, GROWTH
+from spark_jobs.cube import CUBE, DIMENSIONS, METRIC_TABLES, added, cube_of
+from spark_jobs.lake import FAN_IN, GRACE_S, Lake
 from spark_jobs.mqtt_sink import MqttSink
+from spark_jobs.ranges import live, ranges
 from spark_jobs.session import build_session
 from spark_jobs.windows import COUNTS, QUANTILES, RATES, CubeRow, LiveWindows
 

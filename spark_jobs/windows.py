@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.cube import GAUGES, NO_BUCKET, latency_in
+from spark_jobs.buckets import GAUGES, NO_BUCKET, latency_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,8 @@ import pytest
 
 from spark_jobs import segments
 from spark_jobs.ingest import Ingestion, local_path
-from spark_jobs.lake import FAN_IN, AlreadyIngestingError, Lake, live
+from spark_jobs.lake import FAN_IN, AlreadyIngestingError, Lake
+from spark_jobs.ranges import live
 from tests.spark_jobs.spools import INCARNATION, publishes, write
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import pytest
 from broker_plugins.grammar.geohash import encode_geohash
 from spark_jobs.cube import CELL_CHARACTERS, geohash, stripes
 from spark_jobs.ingest import Ingestion
-from spark_jobs.lake import FAN_IN, Lake, live
+from spark_jobs.lake import FAN_IN, Lake
 from spark_jobs.metrics import Metrics, cube_directory, gauges, history, read_cube
+from spark_jobs.ranges import live
 from tests.spark_jobs.spools import START_US, write
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.cube import NO_BUCKET, bucket_of, latency_in
+from spark_jobs.buckets import NO_BUCKET, bucket_of, latency_in
 from spark_jobs.windows import CubeRow, LiveWindows, quantile, summary, topic_of
 
 NOW = 1_767_225_600
