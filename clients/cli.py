@@ -18,6 +18,7 @@ COMMANDS = {
     "fence": ("clients.fence", "put, list and remove the fences that $geo/fence:NAME listens in"),
     "retained": ("clients.retained", "say why a topic's retained message is sent at once, or let wait"),
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
+    "city": ("clients.city.command", "let a simulated city live on a broker: traffic, fences, jobs, sensors"),
     "broker": ("broker_plugins.command", "start a broker"),
     "pipeline": ("spark_jobs.command", "read the broker's telemetry with Spark: metrics, training, slow regions"),
     "cluster": ("broker_plugins.cluster.command", "start nodes on this machine, or look at a cluster"),

@@ -3,29 +3,30 @@
 All payloads are JSON objects; lengths are metres, speeds metres a second, headings degrees clockwise from north, and
 coordinates are WGS84 with the longitude first.
 
-| topic | retained | payload |
-| --- | --- | --- |
-| `city/map` | yes | `{"center": [lon, lat], "bounds": [w, s, e, n], "streets": [[[lon, lat], ...], ...],` |
-| | | `"square": [[lon, lat], ...], "seed": 1}`; `square` is the ring of the crowded square |
-| `city/vehicles/{id}/pos` | no | `{"lon": 126.97, "lat": 37.56, "speed": 12.4, "heading": 271}`, about once a second |
-| `city/people/{id}/pos` | no | the same |
-| `city/subscribers/{id}/pos` | no | `{"lon": 126.97, "lat": 37.56, "radius_m": 300}`, about once a second |
-| `city/subscribers/{id}/received` | no | `{"received": 812, "recent": [{"topic": "city/vehicles/v17/pos", "lon": ...,` |
-| | | `"lat": ...}, ...]}`, about once a second: how many in all, and the last 20 at most since the last report |
-| `city/subscribers/{id}` | no | `{"online": true}` or, also as a will, `{"online": false}` |
-| `city/jobs/offers` | no | `{"job": 41, "age": 24, "salary": 310, "distance_km": 1.2, "lon": ..., "lat": ...}`, sent to the |
-| | | three best with `@top:3;reply:city/jobs/receipts` |
-| `city/jobs/receipts` | no | the broker's receipt: `{"topic": "city/jobs/offers", "count": 3, "receivers": [{"rank": 1,` |
-| | | `"accuracy": 0.012, "client": "city-worker-7"}, ...]}` |
-| `city/workers/{id}` | yes | `{"client": "city-worker-7", "filter": "$where/age=20..25,.../city/jobs/offers"}` |
-| `city/sensors/{id}/{quantity}` | yes | `{"value": 17.3, "unit": "°C", "lon": ..., "lat": ..., "every_s": 5.0}`; `every_s` is |
-| | | the sensor's usual rhythm, though some are irregular and some are dead |
-| `city/alerts/{kind}` | no | `{"kind": "fire", "text": "...", "lon": ..., "lat": ...}`, published with `@at:LON,LAT` |
-| `locus/fence/{name}` | yes | a GeoJSON Polygon, as `$geo/fence:NAME` wants it |
+- `city/map`, retained: `{"center": [lon, lat], "bounds": [w, s, e, n], "streets": [[[lon, lat], ...], ...],
+  "square": [[lon, lat], ...], "seed": 1}`; `square` is the closed ring of the crowded square.
+- `city/vehicles/{id}/pos` and `city/people/{id}/pos`, each about once a second:
+  `{"lon": 126.97, "lat": 37.56, "speed": 12.4, "heading": 271}`.
+- `city/subscribers/{id}/pos`, about once a second: `{"lon": 126.97, "lat": 37.56, "radius_m": 300}`.
+- `city/subscribers/{id}/received`, about once a second: `{"received": 812, "recent": [{"topic":
+  "city/vehicles/v17/pos", "lon": ..., "lat": ...}, ...]}`: how many in all, and the last ones since the last report.
+- `city/subscribers/{id}`: `{"online": true}` or, also as a will, `{"online": false}`.
+- `city/jobs/offers`: `{"job": 41, "age": 24, "salary": 310, "distance_km": 1.2, "lon": ..., "lat": ...}`, for the three
+  best, by `@top:3;reply:city/jobs/receipts`.
+- `city/jobs/board`: the same offer, just before it, for those who look on: whoever subscribes to the offers themselves
+  counts as a receiver, the least accurate one.
+- `city/jobs/receipts`, the broker's receipt: `{"topic": "city/jobs/offers", "count": 3, "receivers": [{"rank": 1,
+  "accuracy": 0.012, "client": "city-worker-7"}, ...]}`.
+- `city/workers/{id}`, retained: `{"client": "city-worker-7", "filter": "$where/age=20..25,.../city/jobs/offers"}`.
+- `city/sensors/{id}/{quantity}`, retained: `{"value": 17.3, "unit": "°C", "lon": ..., "lat": ..., "every_s": 5.0}`;
+  `every_s` is the sensor's usual rhythm, though some are irregular and some fall silent.
+- `city/alerts/{kind}`: `{"kind": "fire", "text": "...", "lon": ..., "lat": ...}`, published with `@at:LON,LAT`.
+- `locus/fence/{name}`, retained: a GeoJSON Polygon, as `$geo/fence:NAME` wants it.
 
 Subscribers are MQTT clients named `city-subscriber-{id}` that tell `locus/me/position` and hold
-`$geo/near:300m/city/vehicles/+/pos`; watchers, `city-watcher-{name}`, hold `$geo/fence:NAME;detect=enter/…` and report as
-subscribers do, without a position. Visitors, `city-visitor-{n}`, come, subscribe to sensors, and go.
+`$geo/near:300m/city/vehicles/+/pos`. Watchers, `city-watcher-{name}`, hold `$geo/fence:{name};detect=enter/…`
+and the same with `exit`; they report as the subscribers `watcher-{name}`, without a position. Visitors,
+`city-visitor-{n}`, come, subscribe to sensors, and go.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Final
 
 MAP: Final = "city/map"
 OFFERS: Final = "city/jobs/offers"
+BOARD: Final = "city/jobs/board"
 RECEIPTS: Final = "city/jobs/receipts"
 
 VEHICLE_POSITIONS: Final = "city/vehicles/+/pos"
