@@ -158,27 +158,28 @@ class Happenings:
 
     def __init__(self, streets: Streets, seed: int) -> None:
         self._streets = streets
-        self._rng = random.Random(f"{seed}/happenings")
+        self._jobs = random.Random(f"{seed}/offers")
+        self._dangers = random.Random(f"{seed}/alerts")
         self._offers = 0
-        self._next_offer_s = self._rng.expovariate(1.0 / OFFER_GAP_S)
-        self._next_alert_s = self._rng.expovariate(1.0 / ALERT_GAP_S)
+        self._next_offer_s = self._jobs.expovariate(1.0 / OFFER_GAP_S)
+        self._next_alert_s = self._dangers.expovariate(1.0 / ALERT_GAP_S)
 
     def until(self, now_s: float) -> list[Offer | Alert]:
         """What has come up since the last time, up to a time in seconds after the beginning."""
         happened: list[Offer | Alert] = []
         while self._next_offer_s <= now_s:
             happened.append(self._offer())
-            self._next_offer_s += self._rng.expovariate(1.0 / OFFER_GAP_S)
+            self._next_offer_s += self._jobs.expovariate(1.0 / OFFER_GAP_S)
         while self._next_alert_s <= now_s:
-            kind = self._rng.choice(tuple(ALERTS))
-            happened.append(Alert(kind, ALERTS[kind], self._rng.choice(self._streets.crossings)))
-            self._next_alert_s += self._rng.expovariate(1.0 / ALERT_GAP_S)
+            kind = self._dangers.choice(tuple(ALERTS))
+            happened.append(Alert(kind, ALERTS[kind], self._dangers.choice(self._streets.crossings)))
+            self._next_alert_s += self._dangers.expovariate(1.0 / ALERT_GAP_S)
         return happened
 
     def _offer(self) -> Offer:
         self._offers += 1
-        values = {name: round(self._rng.uniform(low, high), 1) for name, (low, high) in ATTRIBUTES.items()}
-        return Offer(self._offers, values, self._rng.choice(self._streets.crossings))
+        values = {name: round(self._jobs.uniform(low, high), 1) for name, (low, high) in ATTRIBUTES.items()}
+        return Offer(self._offers, values, self._jobs.choice(self._streets.crossings))
 
 
 @dataclass(slots=True)
