@@ -15,9 +15,10 @@ from clients.city.town import Town
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `locus city`."""
     parser.conflict_handler = "resolve"  # -h is the host, as in all commands that talk to a broker
-    parser.add_argument("-h", "--host", default="127.0.0.1", help="the broker (%(default)s)")
-    parser.add_argument("-p", "--port", type=int, default=1883, help="its port (%(default)s)")
-    parser.add_argument(
+    group = parser.add_argument_group("connection")
+    group.add_argument("-h", "--host", default="127.0.0.1", help="the broker (%(default)s)")
+    group.add_argument("-p", "--port", type=int, default=1883, help="its port (%(default)s)")
+    group.add_argument(
         "--nodes", type=at_least_one, default=1, metavar="N", help="spread over N nodes, on this port and the next (1)"
     )
     add_size(parser)
