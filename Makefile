@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 
-.PHONY: run venv test lint types imports unit bench test-compose clean
+.PHONY: run venv test lint types imports unit docs test-compose clean
 
 run: $(STAMP)
 	@$(BIN)/locus broker
@@ -42,6 +42,10 @@ imports: $(DEV_STAMP)
 
 unit: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+docs: $(DEV_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The pages are in build/site; begin with index.html"
 
 test-compose: $(DEV_STAMP)
 	docker build --network host -t locus .

@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
     "city": ("clients.city.command", "let a simulated city live on a broker: traffic, fences, jobs, sensors"),
     "broker": ("broker_plugins.command", "start a broker"),
+    "passwd": ("broker_plugins.passwords", "say who may come in: set or remove a user's password"),
     "pipeline": ("spark_jobs.command", "read the broker's telemetry with Spark: metrics, training, slow regions"),
     "cluster": ("broker_plugins.cluster.command", "start nodes on this machine, or look at a cluster"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),

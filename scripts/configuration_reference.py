@@ -12,7 +12,7 @@ from broker_plugins.documented import documented
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 DEFAULTS = Path(__file__).parents[1] / "broker_plugins" / "default_broker.yaml"
-NOT_BY_DEFAULT = ["broker_plugins.cluster.plugin.ClusterPlugin"]
+NOT_BY_DEFAULT = ["broker_plugins.access_list.AccessListPlugin", "broker_plugins.cluster.plugin.ClusterPlugin"]
 HEAD = """\
 # Configuration
 
