@@ -83,6 +83,8 @@ class EngineCore:
         """uvloop gathers the writes of one turn itself: handing them over at once saves a turn of the loop."""
         self.gathering = False
         """While bytes of a client are looked at: what they cause to be written is handed over when that is done."""
+        self.unsaid = False
+        """Whether something happened that plugins are told, or write down, before what it caused leaves the broker."""
         self.started_at = time.time()
         self._dirty: list[Link] = []
         self._to_pump: list[Session] = []
@@ -157,6 +159,8 @@ class EngineCore:
                 session.pump_due = False
                 if session.out is not None:
                     session.pump()
+        if self.unsaid:
+            self.tell()
         dirty = self._dirty
         if dirty:
             self._dirty = []
@@ -166,10 +170,16 @@ class EngineCore:
     def _end_of_turn(self) -> None:
         self._flush_due = False
         self.flush()
-        if self._published or self._delivered or self._dropped:
-            self._tell()
 
-    def _tell(self) -> None:
+    def to_tell(self) -> None:
+        """Something happened that `tell` is for."""
+        self.unsaid = True
+        if not self.gathering:
+            self._tell_later()
+
+    def tell(self) -> None:
+        """Tell plugins what happened since they were last told; then those that keep account write it down."""
+        self.unsaid = False
         published, self._published = self._published, []
         delivered, self._delivered = self._delivered, []
         dropped, self._dropped = self._dropped, []
@@ -189,6 +199,8 @@ class EngineCore:
             handed = [delivery for delivery in delivered if delivery[1].weight]
             for hook in self.hooks.sampled_delivered:
                 self._call(hook, handed)
+        for hook in self.hooks.leaving:
+            self._call(hook)
 
     def _tell_later(self) -> None:
         if not self._flush_due:
@@ -215,7 +227,7 @@ class EngineCore:
         """A message did not reach a receiver."""
         if self.hooks.dropped:
             self._dropped.append((session, message, counter))
-            self._tell_later()
+            self.to_tell()
 
     # Access.
 

@@ -168,6 +168,12 @@ class Hooks:
     def on_dropped(self, drops: Sequence[tuple[Session | None, Message, str]]) -> None:
         """Messages did not reach a receiver (None: nobody), with the counter that says why; one turn at once."""
 
+    def on_leaving(self) -> None:
+        """What plugins were told of, and whoever asked with `EngineCore.to_tell`, is about to leave the broker.
+
+        Deliveries and acknowledgements wait while it runs: for plugins that write down what a client may come to know.
+        """
+
 
 class HookTable:
     """For each hook, the functions of the plugins that define it."""
@@ -183,6 +189,7 @@ class HookTable:
         "dropped",
         "enqueued",
         "hears_all",
+        "leaving",
         "plugins",
         "publish",
         "published",
@@ -227,6 +234,7 @@ class HookTable:
         self.sampled_published = [plugin.on_published for plugin in published if plugin.samples]
         self.sampled_delivered = [plugin.on_delivered for plugin in delivered if plugin.samples]
         self.dropped = self._defined(Hooks.on_dropped)
+        self.leaving = self._defined(Hooks.on_leaving)
         self.hears_all = any(
             not plugin.samples for plugin in (*published, *delivered, *self._defining(Hooks.on_dropped))
         )

@@ -161,9 +161,12 @@ class Link(asyncio.Protocol):
         out = self.out
         if not out or self.closed:
             return
+        engine = self.engine
+        if engine.unsaid:
+            engine.tell()
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        self.engine.counters.bytes_sent += len(data)
+        engine.counters.bytes_sent += len(data)
         transport = self.transport
         assert transport is not None
         transport.write(data)

@@ -102,7 +102,7 @@ class Publishing(EngineCore):
             self._call(hook, message, reached)
         if message.weight or self.hooks.delivered:
             self._delivered.extend([(session, message, qos) for session, qos in reached.items()])
-            self._tell_later()
+            self.to_tell()
 
     def publish_guarded(self, message: Message) -> Generator[Awaitable[Any] | None, Any, None]:
         """The same where every receiver has to be allowed."""
@@ -169,7 +169,7 @@ class Publishing(EngineCore):
             return None
         if message.weight or self.hooks.published:
             self._published.append(message)
-            self._tell_later()
+            self.to_tell()
         if message.retain:
             self.retain(message)
         return route if message.topic == topic else self.routes.find(message.topic)
@@ -192,7 +192,7 @@ class Publishing(EngineCore):
             qos = min(chosen.qos, message.qos)
             if chosen.session.deliver(message, qos, group=key) and (message.weight or self.hooks.delivered):
                 self._delivered.append((chosen.session, message, qos))
-                self._tell_later()
+                self.to_tell()
 
     # Retained messages.
 

@@ -26,6 +26,9 @@ class TelemetryOptions:
     no bound."""
     look_into_payloads: bool = True
     """Whether recorded messages are looked into for where they happen, as `$geo` does; else only clauses count."""
+    journal: str = "turn"
+    """`turn` appends what is recorded to a journal before what it tells of leaves the broker, so that a broker that is
+    killed loses none of it; `off` leaves it in memory until its segment is closed, and only counts what is lost."""
     roll_s: float = 2.0
     """Time after which what was recorded is written and its segments are closed."""
     roll_records: int = 20_000
@@ -50,6 +53,8 @@ class TelemetryOptions:
         for name in ("roll_s", "roll_records", "max_buffered_records", "max_age_s", "max_bytes", "retry_s"):
             if getattr(self, name) <= 0:
                 raise SchemaError(f"{name}: {getattr(self, name)} is too small; it is above 0")
+        if self.journal not in ("turn", "off"):
+            raise SchemaError(f"journal: {self.journal!r} is neither 'turn' nor 'off'")
         if self.max_messages_per_s < 0:
             raise SchemaError(f"max_messages_per_s: {self.max_messages_per_s} is below 0; 0 sets no bound")
 
@@ -66,6 +71,12 @@ class TelemetryCounters:
     """Records lost because the buffer was full or could not be written; each is a gap in the sequences of its table."""
     write_failures: int = 0
     """Attempts to write that failed."""
+    journal_failures: int = 0
+    """Attempts to write to the journal that failed or took too long; it then rests for `retry_s`."""
+    recovered_records: int = 0
+    """Records of brokers that were killed, found in their journal and written."""
+    torn_journals: int = 0
+    """Journals of brokers that were killed whose end was cut off, in a record nobody had been told of."""
     removed_segments: int = 0
     """Segments removed because they were too old or too many."""
     buffered_records: int = 0

@@ -15,6 +15,7 @@ from broker_plugins.engine import Plugin
 from broker_plugins.engine.errors import EngineError
 from broker_plugins.geo import GeoPlugin
 from broker_plugins.places import PayloadCounters, Payloads, PlaceFinder, PlaceRule
+from broker_plugins.telemetry.keeping import Keeping
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
 from broker_plugins.telemetry.pace import PACE_S, Pace, in_share
 from broker_plugins.telemetry.recorder import Recorder
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from rl_policy import DecisionRecord
 
 NOWHERE = (None, None)
-GATHERED = 1_000
-"""Publishes and deliveries after which their columns are made, if that is before the next look at the pace."""
 
 
 def _now_us() -> int:
@@ -70,9 +69,7 @@ class TelemetryPlugin(Plugin):
         self._most = max(self._publishes.share, self._deliveries.share)
         self._message_pace = Pace(self.options.max_messages_per_s)
         self._drop_pace = Pace(self.options.max_messages_per_s)
-        self._taken: list[Message] = []
-        self._handed: list[tuple[int, str, Message, int, bool]] = []
-        """Deliveries: when, to whom, what, at which QoS, and whether its receiver has messages waiting."""
+        self._keeping: Keeping | None = None
         self._writer: Writer | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -89,7 +86,9 @@ class TelemetryPlugin(Plugin):
             spool = Spool(Path(self.options.spool_dir), self.options.node, self.incarnation)
         except SpoolError as error:
             raise EngineError(str(error)) from error
-        self._writer = Writer(engine.loop, spool, self.recorder, self.options, self.counters)
+        self._keeping = Keeping(spool.directory, self.incarnation, self.options, self.counters)
+        self._writer = Writer(engine.loop, spool, self.recorder, self.options, self.counters, self._keeping)
+        self.recorder.room.wake = engine.to_tell
         rules: list[PlaceRule] = []
         for plugin in engine.hooks.plugins:
             if isinstance(plugin, GeoPlugin):
@@ -127,7 +126,6 @@ class TelemetryPlugin(Plugin):
         now = engine.loop.time()
         elapsed_s, self._looked_at = now - self._looked_at, now
         self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
-        self._make_columns()
         counters = engine.counters
         share = self._most * self._message_pace.seen(engine.sequence + counters.deliveries, elapsed_s)
         if share != engine.sampling:
@@ -146,13 +144,13 @@ class TelemetryPlugin(Plugin):
         self._write()
 
     def _write(self) -> None:
-        self._make_columns()
         if self._totals.share:
             self._record_totals()
         self._hand_over()
 
     def _hand_over(self) -> None:
         assert self._writer is not None
+        self.on_leaving()
         self._writer.write(self.recorder.take())
         self.tally()
 
@@ -167,7 +165,9 @@ class TelemetryPlugin(Plugin):
         values = [getattr(engine.counters, name) for name in names]
         names.append("messages_received")
         values.append(engine.sequence)
-        self._totals.extend([_now_us()] * len(names), [1.0] * len(names), names, values)
+        now_us = _now_us()
+        for name, value in zip(names, values, strict=True):
+            self._totals.add(now_us, 1.0, name, value)
 
     # Sessions and subscriptions.
 
@@ -216,68 +216,76 @@ class TelemetryPlugin(Plugin):
     def on_published(self, messages: Sequence[Message]) -> None:
         """Messages of the sample were taken."""
         if self._publishes.share:
-            self._taken += messages
+            self._record_publishes(messages)
             self._recorded(len(messages))
 
     def on_delivered(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
         """Messages of the sample were handed over."""
         if self._deliveries.share:
-            now_ns = time.time_ns()
-            self._handed += [
-                (now_ns, session.client_id, message, qos, session.out is None) for session, message, qos in deliveries
-            ]
+            self._record_deliveries(deliveries)
             self._recorded(len(deliveries))
+
+    def on_leaving(self) -> None:
+        """Write down what clients may come to know."""
+        if self._keeping is not None:
+            self._keeping.keep(self.recorder.room)
 
     def _recorded(self, count: int) -> None:
         if self._message_pace.recorded(count):
             self._engine.sample(self._most * self._message_pace.share)
-        if len(self._taken) + len(self._handed) >= GATHERED:
-            self._make_columns()
-
-    def _make_columns(self) -> None:
-        """Record what was gathered: of one message a turn, its columns would cost more than the message itself."""
-        taken, self._taken = self._taken, []
-        handed, self._handed = self._handed, []
-        if taken:
-            self._record_publishes(taken)
-        if handed:
-            self._record_deliveries(handed)
         if max(len(self._publishes), len(self._deliveries)) >= self.options.roll_records:
             self._hand_over()
 
-    def _record_publishes(self, messages: list[Message]) -> None:
+    def _record_publishes(self, messages: Sequence[Message]) -> None:
         part = self._publishes.share / self._most
         if part < 1.0:
             messages = [each for each in messages if each.retain or in_share(each.sequence, part)]
-        places = [self._place(each) for each in messages]
-        self._publishes.extend(
-            [each.taken_ns // 1_000 for each in messages],
-            [each.weight if each.retain else each.weight / part for each in messages],
-            [each.sequence for each in messages],
-            [each.topic for each in messages],
-            [None if each.sender is None else each.sender.client_id for each in messages],
-            [each.qos for each in messages],
-            [each.retain for each in messages],
-            [len(each.payload) for each in messages],
-            [place[0] for place in places],
-            [place[1] for place in places],
-        )
+        first, fits = self._publishes.begin(len(messages))
+        rows = []
+        for number, message in enumerate(messages[:fits], first):
+            payload, sender, weight = message.payload, message.sender, message.weight
+            lon, lat = self._place(message)
+            rows.append(
+                (
+                    number,
+                    message.taken_ns // 1_000,
+                    weight if message.retain else weight / part,
+                    message.sequence,
+                    message.topic,
+                    None if sender is None else sender.client_id,
+                    message.qos,
+                    message.retain,
+                    len(payload),
+                    lon,
+                    lat,
+                )
+            )
+        self._publishes.extend(rows)
 
-    def _record_deliveries(self, deliveries: list[tuple[int, str, Message, int, bool]]) -> None:
+    def _record_deliveries(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
         part = self._deliveries.share / self._most
         if part < 1.0:
-            deliveries = [each for each in deliveries if in_share(each[2].sequence, part)]
+            deliveries = [each for each in deliveries if in_share(each[1].sequence, part)]
+        now_ns = time.time_ns()
+        now_us = now_ns // 1_000
+        first, fits = self._deliveries.begin(len(deliveries))
         self._deliveries.extend(
-            [at_ns // 1_000 for at_ns, _, _, _, _ in deliveries],
-            [message.weight / part for _, _, message, _, _ in deliveries],
-            [message.sequence for _, _, message, _, _ in deliveries],
-            [message.topic for _, _, message, _, _ in deliveries],
-            [client for _, client, _, _, _ in deliveries],
-            [qos for _, _, _, qos, _ in deliveries],
-            [len(message.payload) for _, _, message, _, _ in deliveries],
-            [False] * len(deliveries),
-            [queued for _, _, _, _, queued in deliveries],
-            [max(at_ns - message.taken_ns, 0) // 1_000 for at_ns, _, message, _, _ in deliveries],
+            [
+                (
+                    number,
+                    now_us,
+                    message.weight / part,
+                    message.sequence,
+                    message.topic,
+                    session.client_id,
+                    qos,
+                    len(message.payload),
+                    False,
+                    session.out is None,
+                    (now_ns - message.taken_ns) // 1_000 if now_ns > message.taken_ns else 0,
+                )
+                for number, (session, message, qos) in enumerate(deliveries[:fits], first)
+            ]
         )
 
     def _place(self, message: Message) -> tuple[float, float] | tuple[None, None]:

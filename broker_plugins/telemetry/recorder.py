@@ -1,7 +1,8 @@
-"""Records in memory, column by column, until they are written; and how plugins come by them.
+"""Records in memory, until they are written; and how plugins come by them.
 
 Every record gets its number when it is made. One for which there is no room is lost and counted, but keeps its number:
-so whoever reads the spool sees the gap.
+so whoever reads the spool sees the gap. A record is one tuple from here to the thread that makes columns of it: what is
+done for every record on the broker's event loop is to make that tuple.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from broker_plugins.telemetry.schema import TABLES, SchemaError, table
-from broker_plugins.telemetry.spool import Batch
+from broker_plugins.telemetry.spool import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from broker_plugins.telemetry.journal import Row
 
 
 class Room:
@@ -24,13 +27,18 @@ class Room:
         most: the bound, for all tables together.
     """
 
-    __slots__ = ("lost", "most", "used")
+    __slots__ = ("lost", "most", "touched", "used", "wake", "woken")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.used = 0
         self.lost = 0
         """Records that found no room."""
+        self.touched: list[Records] = []
+        """Tables with records that nobody was shown yet."""
+        self.wake: Callable[[], None] | None = None
+        """Called when there is something to show, once until it was shown."""
+        self.woken = False
 
 
 class Records:
@@ -42,7 +50,7 @@ class Records:
         share: which share of all events is recorded, above 0 and at most 1; 0 records nothing.
     """
 
-    __slots__ = ("_columns", "_names", "_own", "_room", "made", "name", "share")
+    __slots__ = ("_own", "_room", "_rows", "_shown", "made", "name", "share", "since")
 
     def __init__(self, name: str, room: Room, share: float = 1.0) -> None:
         self.name = name
@@ -50,12 +58,14 @@ class Records:
         self._room = room
         self.made = 0
         """How many records were made so far, the lost ones too: the sequence of the last one."""
-        self._names = [field.name for field in table(name).fields[2:]]
-        self._own = len(self._names) - 3
-        self._columns: list[list[Any]] = [[] for _ in self._names]
+        self.since = 0.0
+        """When the oldest record was made, by the monotonic clock."""
+        self._own = len(table(name).own)
+        self._rows: list[Row] = []
+        self._shown = 0
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows)
 
     def draw(self, pace: float = 1.0) -> float:
         """The weight of an event that may be recorded, with `pace` times its table's share: 0 if it is not to be."""
@@ -78,39 +88,58 @@ class Records:
         """
         if len(values) != self._own:
             raise SchemaError(f"{self.name} has {self._own} fields of its own, not {len(values)}")
-        self.made += 1
-        room = self._room
-        if room.used >= room.most:
-            room.lost += 1
-            return
-        room.used += 1
-        for column, value in zip(self._columns, (self.made, at_us, weight, *values), strict=True):
-            column.append(value)
+        first, fits = self.begin(1)
+        if fits:
+            self.extend([(first, at_us, weight, *values)])
 
-    def extend(self, at_us: Sequence[int], weights: Sequence[float], *columns: Sequence[Any]) -> None:
-        """Record many events at once, given by columns; what finds no room is lost from the end."""
-        count = len(at_us)
-        room = self._room
+    def begin(self, count: int) -> tuple[int, int]:
+        """Number so many records: the number of the first one, and for how many there is room; the others are lost.
+
+        Those for which there is room are then to be given to `extend`.
+        """
         first = self.made + 1
         self.made += count
+        room = self._room
         fits = min(count, room.most - room.used)
         if fits < count:
-            room.lost += count - max(fits, 0)
-            if fits <= 0:
-                return
-            at_us, weights = at_us[:fits], weights[:fits]
-            columns = tuple(column[:fits] for column in columns)
-        room.used += fits
-        for column, values in zip(self._columns, (range(first, first + fits), at_us, weights, *columns), strict=True):
-            column.extend(values)
+            fits = max(fits, 0)
+            room.lost += count - fits
+        return first, fits
 
-    def take(self) -> Batch | None:
+    def extend(self, rows: Collection[Row]) -> None:
+        """Record what was numbered: the sequence, the time in microseconds, the weight, and the table's own fields."""
+        if not rows:
+            return
+        mine = self._rows
+        if self._shown == len(mine):
+            self._room.touched.append(self)
+            if not mine:
+                self.since = time.monotonic()
+        mine += rows
+        room = self._room
+        room.used += len(rows)
+        if not room.woken and room.wake is not None:
+            room.woken = True
+            room.wake()
+
+    def unshown(self) -> list[Row]:
+        """Records made since `shown` was last called."""
+        return self._rows[self._shown :] if self._shown else self._rows
+
+    def shown(self) -> None:
+        """Whoever asked for `unshown` has them."""
+        self._shown = len(self._rows)
+
+    def take(self) -> Rows | None:
         """Hand over all records, None if there are none; they keep their room until it is given back."""
-        if not self._columns[0]:
+        rows = self._rows
+        if not rows:
             return None
-        columns = dict(zip(self._names, self._columns, strict=True))
-        self._columns = [[] for _ in self._names]
-        return Batch(self.name, columns)
+        self._rows = []
+        if self._shown < len(rows):
+            self._room.touched.remove(self)
+        self._shown = 0
+        return Rows(self.name, rows)
 
 
 class Recorder:
@@ -125,18 +154,18 @@ class Recorder:
         self.room = Room(most)
         self.tables = {name: Records(name, self.room, shares.get(name, 1.0)) for name in TABLES}
 
-    def take(self) -> list[Batch]:
+    def take(self) -> list[Rows]:
         """Hand over the records of all tables."""
-        return [batch for records in self.tables.values() if (batch := records.take()) is not None]
+        return [rows for records in self.tables.values() if (rows := records.take()) is not None]
 
-    def written(self, batch: Batch) -> None:
+    def written(self, rows: Rows) -> None:
         """Records are on disk: their room is free."""
-        self.room.used -= len(batch)
+        self.room.used -= len(rows)
 
-    def lost(self, batch: Batch) -> None:
+    def lost(self, rows: Rows) -> None:
         """Records will never be on disk."""
-        self.room.used -= len(batch)
-        self.room.lost += len(batch)
+        self.room.used -= len(rows)
+        self.room.lost += len(rows)
 
 
 def records_of(plugins: Iterable[object], name: str) -> Records | None:

@@ -6,7 +6,7 @@ version n reads every segment up to version n (a field younger than a segment is
 
 A segment is one Parquet file with records of one table. It is written under a hidden name and closed by renaming it:
 
-    <spool>/table=publishes/hour=2026-05-04T09/<node>-<incarnation>-<first>-<last>-v1.parquet
+    <spool>/table=publishes/hour=2026-05-04T09/<node>-<incarnation>-<first>-<last>-v2.parquet
 
 `hour` is the hour (UTC) of the `at` of all its records. Within one table, node and incarnation, records are numbered
 from 1 without a gap: what is missing was lost, and what is there twice was read twice.
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the schema that this module describes."""
 
 
@@ -244,6 +244,29 @@ _TABLES = (
             Field("counter", Kind.STRING, "Its name, such as `messages_received`."),
             Field("value", Kind.LONG, "How far it has counted since the broker started."),
         ),
+    ),
+    Table(
+        "handovers",
+        "A client's session came from another node: it connected here, and that node let it go.",
+        (
+            Field("client", Kind.STRING, "Client identifier."),
+            Field("from_node", Kind.STRING, "Where it was."),
+            Field("to_node", Kind.STRING, "Where it is now: the node that recorded it."),
+            Field("subscriptions", Kind.INT, "Subscriptions that came along."),
+            Field("queued", Kind.INT, "Messages owed to the client that came along."),
+        ),
+        since=2,
+    ),
+    Table(
+        "losses",
+        "Records were made by a broker that was killed, and are nowhere: see `journal`. None where it is on and works.",
+        (
+            Field("lost_incarnation", Kind.LONG, "The run that made them; the node is the same."),
+            Field("lost_table", Kind.STRING, "Their table."),
+            Field("first", Kind.LONG, "Sequence of the first one."),
+            Field("last", Kind.LONG, "Sequence of the last one."),
+        ),
+        since=2,
     ),
 )
 

@@ -12,7 +12,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from broker_plugins.telemetry.schema import COMMON, VERSION, Kind, SchemaError, Segment, hour_of, parse_segment, table
+from broker_plugins.telemetry.schema import (
+    COMMON,
+    VERSION,
+    Field,
+    Kind,
+    SchemaError,
+    Segment,
+    hour_of,
+    parse_segment,
+    table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +60,27 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.columns["sequence"])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records of one table as they were made, in the order of their sequences.
+
+    Args:
+        table: their table.
+        rows: the values of each, in the order of the schema from `sequence` on; fewer where an older broker made them.
+    """
+
+    table: str
+    rows: Sequence[Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def last(self) -> int:
+        """The sequence of the last one."""
+        return int(self.rows[-1][0])
 
 
 def by_hour(at_us: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -103,6 +134,16 @@ class Spool:
         """
         return [self._write(batch, start, end) for start, end in by_hour(batch.columns["at"])]
 
+    def write_rows(self, rows: Rows) -> list[Path]:
+        """The same for records that are not in columns yet."""
+        names = [field.name for field in table(rows.table).fields[2:]]
+        columns: list[list[Any]] = [[] for _ in rows.rows[0]]
+        for at in range(0, len(rows), VALUES_AT_ONCE):
+            for column, values in zip(columns, zip(*rows.rows[at : at + VALUES_AT_ONCE], strict=True), strict=True):
+                column.extend(values)
+            time.sleep(BREATH_S)
+        return self.write(Batch(rows.table, dict(zip(names, columns, strict=False))))
+
     def _write(self, batch: Batch, start: int, end: int) -> Path:
         pa = self._pa
         columns = batch.columns
@@ -111,8 +152,12 @@ class Spool:
         directory = self.directory / f"table={batch.table}" / f"hour={hour_of(columns['at'][start])}"
         directory.mkdir(parents=True, exist_ok=True)
         arrays = [pa.repeat(pa.scalar(self.node), end - start), pa.repeat(pa.scalar(self.incarnation), end - start)]
-        fields = [self._field(field.name, field.kind, field.nullable) for field in table(batch.table).fields]
-        arrays += [self._array(columns[field.name], start, end, field.type) for field in fields[2:]]
+        fields = [self._field(field, field.name in columns) for field in table(batch.table).fields]
+        for field in fields[2:]:
+            values = columns.get(field.name)
+            arrays.append(
+                pa.nulls(end - start, field.type) if values is None else self._array(values, start, end, field.type)
+            )
         metadata = {
             "locus.schema": str(VERSION),
             "locus.table": batch.table,
@@ -140,8 +185,10 @@ class Spool:
             time.sleep(BREATH_S)
         return self._pa.chunked_array(parts, type=kind)
 
-    def _field(self, name: str, kind: Kind, nullable: bool) -> Any:
-        return self._pa.field(name, self._types[kind], nullable=nullable)
+    def _field(self, field: Field, known: bool) -> Any:
+        """A column; one that an older broker did not know yet is null."""
+        constant = field.name in ("node", "incarnation")
+        return self._pa.field(field.name, self._types[field.kind], nullable=field.nullable or not (known or constant))
 
     def segments(self) -> list[tuple[float, int, Path]]:
         """Every segment of this node, oldest first, with when it was closed and its bytes."""

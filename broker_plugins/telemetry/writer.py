@@ -1,4 +1,7 @@
-"""Brings records to the spool in a thread, and bears with a disk that is full: the broker never waits for it."""
+"""Brings records to the spool in a thread, and bears with a disk that is full: the broker never waits for it.
+
+First of all it turns what a broker that was killed left in its journal into segments.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,19 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from broker_plugins.telemetry.leftovers import Recovered, recover
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
 
+    from broker_plugins.telemetry.keeping import Keeping
     from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
     from broker_plugins.telemetry.recorder import Recorder
-    from broker_plugins.telemetry.spool import Batch, Spool
+    from broker_plugins.telemetry.spool import Rows, Spool
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,7 @@ class Writer:
         recorder: who is told that their room is free.
         options: retention and retries.
         counters: where it is counted.
+        keeping: who keeps records until they are written.
     """
 
     def __init__(
@@ -41,22 +49,63 @@ class Writer:
         recorder: Recorder,
         options: TelemetryOptions,
         counters: TelemetryCounters,
+        keeping: Keeping,
     ) -> None:
         self._loop = loop
         self._spool = spool
         self._recorder = recorder
         self._options = options
         self._counters = counters
+        self._keeping = keeping
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="locus-telemetry")
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[Rows] = deque()
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._complete = True
+        self._recovered = Recovered()
+        self._recovering: asyncio.TimerHandle | None = None
         self._clearing = loop.call_later(0, self._clear)
         self.failing = False
         """Whether the last attempt to write failed."""
+        self._recover()
 
-    def write(self, batches: list[Batch]) -> None:
+    def _in_thread(self, work: Callable[..., Any], then: Callable[..., None], *arguments: Any) -> None:
+        future = self._thread.submit(work, *arguments)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
+
+    def _recover(self) -> None:
+        self._recovering = None
+        spool = self._spool
+        self._in_thread(recover, self._was_recovered, spool.directory, spool.node, spool.incarnation, self._recovered)
+
+    def _was_recovered(self, done: Future[None]) -> None:
+        recovered, self._recovered = self._recovered, Recovered()
+        self._counters.recovered_records += recovered.records
+        self._counters.segments += recovered.segments
+        self._counters.torn_journals += recovered.torn
+        losses = self._recorder.tables["losses"]
+        for loss in recovered.losses:
+            log.warning(
+                "of %s, records %d to %d of a broker that was killed are lost", loss.table, loss.first, loss.last
+            )
+            if losses.share:
+                losses.note(loss.incarnation, loss.table, loss.first, loss.last)
+        if recovered.records:
+            log.info("%d records of a broker that was killed are in %s", recovered.records, self._spool.directory)
+        error = done.exception()
+        if error is not None:
+            self._counters.write_failures += 1
+            log.log(
+                logging.DEBUG if isinstance(error, OSError) and self.failing else logging.ERROR,
+                "what a broker that was killed left in %s cannot be written yet: %s",
+                self._spool.directory,
+                error,
+            )
+            self.failing = True
+            self._recovering = self._loop.call_later(self._options.retry_s, self._recover)
+
+    def write(self, batches: list[Rows]) -> None:
         """Write these after all others."""
         self._waiting.extend(batches)
         self._go_on()
@@ -67,11 +116,10 @@ class Writer:
                 self._closing.set_result(None)
             return
         self._busy = True
-        batch = self._waiting[0]
-        future = self._thread.submit(self._spool.write, batch)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, batch, done))
+        rows = self._waiting[0]
+        self._in_thread(self._spool.write_rows, lambda done: self._written(rows, done), rows)
 
-    def _written(self, batch: Batch, done: Future[list[Path]]) -> None:
+    def _written(self, rows: Rows, done: Future[list[Path]]) -> None:
         self._busy = False
         error = done.exception()
         if isinstance(error, OSError):
@@ -79,15 +127,18 @@ class Writer:
             return
         self._waiting.popleft()
         if error is None:
-            self._recorder.written(batch)
-            self._counters.records += len(batch)
+            self._recorder.written(rows)
+            self._counters.records += len(rows)
             self._counters.segments += len(done.result())
             if self.failing:
                 self.failing = False
                 log.warning("telemetry can be written to %s again", self._spool.directory)
         else:
-            self._recorder.lost(batch)
-            log.error("%d records of %s cannot be written and are lost", len(batch), batch.table, exc_info=error)
+            self._recorder.lost(rows)
+            log.error("%d records of %s cannot be written and are lost", len(rows), rows.table, exc_info=error)
+        settled = self._keeping.written(rows.table, rows.last)
+        if settled:
+            self._thread.submit(_remove, settled)
         self._go_on()
 
     def _failed(self, error: OSError) -> None:
@@ -112,11 +163,15 @@ class Writer:
 
     def _give_up(self) -> None:
         """The broker ends, and the disk does not take it."""
-        lost = sum(map(len, self._waiting))
-        for batch in self._waiting:
-            self._recorder.lost(batch)
+        count = sum(map(len, self._waiting))
+        if self._keeping.reliable:
+            log.error("%d records of telemetry could not be written before shutdown: they are in the journal", count)
+        else:
+            for rows in self._waiting:
+                self._recorder.lost(rows)
+            log.error("%d records of telemetry are lost: they could not be written before shutdown", count)
         self._waiting.clear()
-        log.error("%d records of telemetry are lost: they could not be written before shutdown", lost)
+        self._complete = False
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(None)
 
@@ -124,8 +179,7 @@ class Writer:
         """Remove what is too old or too much."""
         self._clearing = self._loop.call_later(RETENTION_S, self._clear)
         options = self._options
-        future = self._thread.submit(self._spool.retain, time.time(), options.max_age_s, options.max_bytes)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._cleared, done))
+        self._in_thread(self._spool.retain, self._cleared, time.time(), options.max_age_s, options.max_bytes)
 
     def _cleared(self, done: Future[tuple[int, int]]) -> None:
         error = done.exception()
@@ -138,6 +192,8 @@ class Writer:
     async def close(self, timeout_s: float = 10.0) -> None:
         """Write what waits, for so long at most, and end the thread."""
         self._clearing.cancel()
+        if self._recovering is not None:
+            self._recovering.cancel()
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -148,3 +204,9 @@ class Writer:
         except TimeoutError:
             self._give_up()
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._keeping.close(self._complete)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from broker_plugins.telemetry.schema import VERSION
 from spark_jobs import segments
-from spark_jobs.ingest import Ingestion, local_path
+from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import FAN_IN, AlreadyIngestingError, Lake
 from spark_jobs.ranges import live
 from tests.spark_jobs.spools import INCARNATION, publishes, write
@@ -82,13 +83,13 @@ def test_a_newer_segment_is_refused_until_the_program_knows_it(
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
     write(spool, "publishes", publishes(5))
     (path,) = write(spool, "publishes", publishes(5, 6), 6)
-    newer = path.rename(path.with_name(path.name.replace("-v1.", "-v2.")))
+    newer = path.rename(path.with_name(path.name.replace(f"-v{VERSION}.", f"-v{VERSION + 1}.")))
     commit = Ingestion(spark, spool, lake).take(spool.rglob("*.parquet"))
     assert commit.refused == [str(newer)]
-    assert "this program reads up to 1: update it" in caplog.text
+    assert f"this program reads up to {VERSION}: update it" in caplog.text
     assert len(sequences(spark, lake)) == 5
     assert newer.exists()
-    monkeypatch.setattr("broker_plugins.telemetry.schema.VERSION", 2)
+    monkeypatch.setattr("broker_plugins.telemetry.schema.VERSION", VERSION + 1)
     Ingestion(spark, spool, lake)
     assert len(sequences(spark, lake)) == 10
     assert lake.ledger().refused == []
@@ -105,10 +106,10 @@ def test_an_older_segment_has_nulls_for_younger_fields(
     (path,) = write(spool, "drops", [{"topic": "a"}])
     known = schema.TABLES["drops"]
     younger = dataclasses.replace(
-        known, own=(*known.own, schema.Field("colour", schema.Kind.STRING, "Of the drop.", since=2))
+        known, own=(*known.own, schema.Field("colour", schema.Kind.STRING, "Of the drop.", since=VERSION + 1))
     )
     monkeypatch.setitem(schema.TABLES, "drops", younger)
-    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "VERSION", VERSION + 1)
     Ingestion(spark, spool, lake).take([path])
     (row,) = lake.read(spark, "drops").collect()
     assert (row.topic, row.colour) == ("a", None)
@@ -120,7 +121,7 @@ def test_leftovers_of_a_killed_process_are_never_seen(spark: SparkSession, tmp_p
     Ingestion(spark, spool, lake).take(first)
     second = write(spool, "publishes", publishes(5, 6), 6)
     ingestion = Ingestion(spark, spool, lake)
-    ingestion._try(second, deep=False)  # killed before the ledger was written
+    ingestion._try(second, {})  # killed before the ledger was written
     assert (lake.directory("publishes") / "2-2").exists()
     assert len(sequences(spark, lake)) == 5
     Ingestion(spark, spool, lake).take(second)
@@ -149,10 +150,6 @@ def test_every_kind_of_field_has_a_type_in_parquet() -> None:
     assert set(segments.ARROW_TYPES) == set(Kind)
 
 
-def test_paths_of_spark() -> None:
-    assert str(local_path("file:/a/b%20c/x.parquet")) == "/a/b c/x.parquet"
-
-
 def test_two_processes_do_not_ingest_into_one_lake(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
     lake = Lake(tmp_path / "lake")
     lake.claim(spark)
@@ -174,4 +171,4 @@ def test_the_checkpoint_may_be_removed_and_nothing_is_taken_twice(spark: SparkSe
         ingestion.start(None).awaitTermination()
         shutil.rmtree(ingestion.checkpoint)
     assert sequences(spark, lake) == [("n1", n) for n in range(1, 11)]
-    assert lake.ledger().counts.doubled == 5
+    assert lake.ledger().counts.doubled == 0, "what was taken is known by its numbers"

@@ -13,7 +13,7 @@ from broker_plugins.telemetry import SchemaError
 from broker_plugins.telemetry.recorder import Recorder, Records, Room, records_of
 
 if TYPE_CHECKING:
-    from broker_plugins.telemetry.spool import Batch
+    from broker_plugins.telemetry.spool import Rows
 
 
 class Positions(RuleBasedStateMachine):
@@ -26,7 +26,14 @@ class Positions(RuleBasedStateMachine):
         self.most = most
         self.made = self.lost = 0
         self.buffered: list[tuple[int, int]] = []
-        self.taken: list[tuple[Batch, list[tuple[int, int]]]] = []
+        self.woken = 0
+        self.asked = False
+        self.unshown: list[tuple[int, int]] = []
+        self.recorder.room.wake = self._wake
+        self.taken: list[tuple[Rows, list[tuple[int, int]]]] = []
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def _used(self) -> int:
         return len(self.buffered) + sum(len(rows) for _, rows in self.taken)
@@ -35,6 +42,8 @@ class Positions(RuleBasedStateMachine):
         self.made += 1
         if self._used() < self.most:
             self.buffered.append((self.made, value))
+            self.unshown.append((self.made, value))
+            self.asked = True
         else:
             self.lost += 1
 
@@ -45,10 +54,24 @@ class Positions(RuleBasedStateMachine):
 
     @rule(values=st.lists(st.integers(0, 9), max_size=6))
     def extend(self, values: list[int]) -> None:
-        count = len(values)
-        self.records.extend(values, [1.0] * count, ["c"] * count, [0.0] * count, [0.0] * count)
+        first, fits = self.records.begin(len(values))
+        self.records.extend([(first + at, value, 1.0, "c", 0.0, 0.0) for at, value in enumerate(values[:fits])])
         for value in values:
             self._expect(value)
+
+    @rule(kept=st.booleans())
+    def show(self, kept: bool) -> None:
+        room = self.recorder.room
+        assert room.touched == ([self.records] if self.unshown else [])
+        room.woken = self.asked = False
+        self.woken = 0
+        if self.unshown:
+            assert [(row[0], row[1]) for row in self.records.unshown()] == self.unshown
+        if kept:
+            for records in room.touched:
+                records.shown()
+            room.touched.clear()
+            self.unshown = []
 
     @rule()
     def take(self) -> None:
@@ -57,8 +80,9 @@ class Positions(RuleBasedStateMachine):
             assert batch is None
             return
         assert batch is not None
-        assert list(zip(batch.columns["sequence"], batch.columns["at"], strict=True)) == self.buffered
-        assert {len(column) for column in batch.columns.values()} == {len(self.buffered)}
+        assert [(row[0], row[1]) for row in batch.rows] == self.buffered
+        assert (len(batch), batch.last) == (len(self.buffered), self.buffered[-1][0])
+        self.unshown = []
         self.taken.append((batch, self.buffered))
         self.buffered = []
 
@@ -79,6 +103,7 @@ class Positions(RuleBasedStateMachine):
             assert self.recorder.room.used == self._used() <= self.most
             assert self.recorder.room.lost == self.lost
             assert len(self.records) == len(self.buffered)
+            assert self.woken == self.asked, "once, until somebody looks"
 
 
 TestPositions = Positions.TestCase

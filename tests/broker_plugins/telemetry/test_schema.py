@@ -96,7 +96,7 @@ def test_other_files_are_no_segments(name: str) -> None:
 
 
 def test_a_newer_segment_is_refused_with_a_remedy() -> None:
-    with pytest.raises(NewerSchemaError, match=r"version 2 .*up to 1: update"):
+    with pytest.raises(NewerSchemaError, match=rf"version {VERSION + 1} .*up to {VERSION}: update"):
         parse_segment(Segment("n", 1, 1, 1, VERSION + 1).name)
 
 

@@ -50,7 +50,7 @@ def test_every_table_is_read_back_as_it_was_written(name: str, tmp_path: Path) -
     spool = Spool(tmp_path, "n1", 7)
     batch = batch_of(name, [NOON, NOON + 1], first=11)
     (path,) = spool.write(batch)
-    assert path == tmp_path / f"table={name}" / "hour=2026-05-04T12" / "n1-7-000000000011-000000000012-v1.parquet"
+    assert path == tmp_path / f"table={name}" / "hour=2026-05-04T12" / "n1-7-000000000011-000000000012-v2.parquet"
     file = pq.ParquetFile(path)
     assert [field.name for field in file.schema_arrow] == [field.name for field in TABLES[name].fields]
     assert [field.nullable for field in file.schema_arrow] == [field.nullable for field in TABLES[name].fields]
@@ -62,7 +62,7 @@ def test_every_table_is_read_back_as_it_was_written(name: str, tmp_path: Path) -
         if field.kind is not Kind.TIME:
             assert rows[field.name] == list(batch.columns[field.name])
     assert file.schema_arrow.metadata[b"locus.first"] == b"11"
-    assert file.schema_arrow.metadata[b"locus.schema"] == b"1"
+    assert file.schema_arrow.metadata[b"locus.schema"] == b"2"
 
 
 def test_an_hour_that_ends_inside_a_batch_cuts_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
 
+from broker_plugins.telemetry.keeping import Keeping
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
 from broker_plugins.telemetry.recorder import Recorder
 from broker_plugins.telemetry.spool import Spool
@@ -30,11 +31,14 @@ class Bench:
         self.counters = TelemetryCounters()
         self.recorder = Recorder(self.options.max_buffered_records, {})
         self.spool = Spool(directory, "n", 1)
-        self.writer = Writer(asyncio.get_running_loop(), self.spool, self.recorder, self.options, self.counters)
+        self.keeping = Keeping(directory, 1, self.options, self.counters)
+        loop = asyncio.get_running_loop()
+        self.writer = Writer(loop, self.spool, self.recorder, self.options, self.counters, self.keeping)
 
     def record(self, count: int) -> None:
         for _ in range(count):
             self.recorder.tables["positions"].add(NOON, 1.0, "c", 1.0, 2.0)
+        self.keeping.keep(self.recorder.room)
         self.writer.write(self.recorder.take())
 
     def sequences(self) -> list[int]:
