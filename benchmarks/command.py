@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 BENCHMARKS = {
     "broker": "the data path against Mosquitto and stock amqtt",
     "causal": "Δ-causal order: safety, control bytes and speed",
+    "cluster": "nodes of a cluster: how far a message is from one to the next, and what travels between them",
     "geo": "$geo and $where subscriptions against Mosquitto with client-side filters and with geohash topics",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
     "pipeline": "the Spark jobs: records a second against plain pyarrow, and how far metrics lie behind",

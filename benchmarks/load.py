@@ -58,12 +58,14 @@ class Outcome:
         busy: the share of one processor the generator used while it measured.
         broker_busy: the same of the broker.
         dropped: deliveries owed that never came.
+        sent: messages published.
     """
 
     figures: dict[str, float]
     busy: float
     broker_busy: float
     dropped: int = 0
+    sent: int = 0
 
 
 class Meter:
@@ -74,11 +76,11 @@ class Meter:
         self._broker_cpu = self._broker_seconds()
         self._cpu, self._started = time.process_time(), time.perf_counter()
 
-    def outcome(self, figures: dict[str, float], dropped: int = 0) -> Outcome:
+    def outcome(self, figures: dict[str, float], dropped: int = 0, sent: int = 0) -> Outcome:
         """Stop here, with these figures."""
         elapsed = time.perf_counter() - self._started
         busy = (time.process_time() - self._cpu) / elapsed
-        return Outcome(figures, busy, (self._broker_seconds() - self._broker_cpu) / elapsed, dropped)
+        return Outcome(figures, busy, (self._broker_seconds() - self._broker_cpu) / elapsed, dropped, sent)
 
     def broker_seconds(self) -> float:
         """Processor time of the broker so far."""
@@ -329,7 +331,7 @@ class Stream:
                 last = now
             elif now - last > SILENCE_SECONDS:
                 break
-        return meter.outcome({"": delivered / max(last - started, 1e-9)}, dropped=sent * copies - delivered)
+        return meter.outcome({"": delivered / max(last - started, 1e-9)}, sent * copies - delivered, sent)
 
     def _watch(self) -> tuple[Callable[[float], list[tuple[int, int]]], Receivers, Receivers]:
         """Poll every socket; what reads deliveries, and what reads acknowledgements, by descriptor."""

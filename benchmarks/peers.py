@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENGINE = "broker_plugins.engine.plugin.EnginePlugin"
 ANONYMOUS = "amqtt.plugins.authentication.AnonymousAuthPlugin"
 ALLOW_ANONYMOUS: Plugins = {ANONYMOUS: {"allow_anonymous": True}}
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_CONFIGURATION = REPOSITORY / "broker_plugins" / "default_broker.yaml"

@@ -1,0 +1,233 @@
+"""The broker network: what nodes cost, how far a message is from one to the next, and what travels between them.
+
+All nodes, the NATS server and the load generator share one machine, so what a second node adds in processors is hidden:
+what shows is what it costs. Each figure stands beside the same load on a single node without a cluster, in one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.latency import latency
+from benchmarks.load import (
+    PAYLOAD_BYTES,
+    LoadError,
+    Publisher,
+    Stream,
+    Subscriber,
+    open_socket,
+    publish_packets,
+    subscribe,
+)
+from benchmarks.peers import ALLOW_ANONYMOUS, RunningBroker, free_port, locus
+from benchmarks.report import Report, Row
+from broker_plugins.cluster.server import NatsServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+GEO = "broker_plugins.geo.plugin.GeoPlugin"
+RANKED = "broker_plugins.ranked.plugin.RankedPlugin"
+PROMETHEUS = "broker_plugins.prometheus.PrometheusPlugin"
+CLUSTER = "broker_plugins.cluster.plugin.ClusterPlugin"
+RATE = 200.0
+WINDOW = 400
+JOIN_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Nodes:
+    """A running cluster, or one broker without any."""
+
+    brokers: list[RunningBroker]
+    metrics: list[int]
+
+    def counted(self, name: str) -> float:
+        """A counter of the cluster plugin, over all nodes."""
+        total = 0.0
+        for port in self.metrics:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                page = answer.read().decode()
+            found = re.findall(rf"^locus_cluster_{name}(?:_total)? (\S+)$", page, re.MULTILINE)
+            total += sum(float(value) for value in found)
+        return total
+
+
+@contextlib.contextmanager
+def nodes(count: int, options: dict[str, object] | None = None) -> Iterator[Nodes]:
+    """Nodes of a cluster with a NATS server between them; one broker without a cluster for 0."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="locus-cluster-")))
+        plain = {**ALLOW_ANONYMOUS, GEO: {}, RANKED: {}}
+        if not count:
+            port = free_port()
+            yield Nodes([stack.enter_context(locus(plugins={**plain, PROMETHEUS: {"port": port}}))], [port])
+            return
+        fabric = NatsServer(free_port(), directory / "nats")
+        stack.callback(fabric.stop)
+        fabric.start()
+        fabric.wait()
+        started, metrics = [], []
+        for number in range(count):
+            port, metrics_port = free_port(), free_port()
+            mine = {"node": f"n{number}", "address": f"127.0.0.1:{port}", "servers": [fabric.url], **(options or {})}
+            plugins = {**plain, PROMETHEUS: {"port": metrics_port}, CLUSTER: mine}
+            started.append(stack.enter_context(locus(plugins=plugins, port=port)))
+            metrics.append(metrics_port)
+        _wait_until_joined(started)
+        yield Nodes(started, metrics)
+
+
+def _wait_until_joined(brokers: Sequence[RunningBroker]) -> None:
+    deadline = time.monotonic() + JOIN_SECONDS
+    for broker in brokers:
+        others = len(brokers) - 1
+        while "has joined cluster" not in broker.log or len(re.findall(r"node \S+ is there", broker.log)) < others:
+            if time.monotonic() > deadline:
+                raise LoadError(f"a node did not join within {JOIN_SECONDS:g} s; it said:\n{broker.log[-2000:]}")
+            time.sleep(0.05)
+
+
+def measure(quick: bool, progress: Callable[[str], None]) -> Report:
+    """Run every load on a broker alone and on clusters of one, two and three nodes."""
+    report = Report("cluster")
+    seconds, repeats = (1.0, 1) if quick else (5.0, 3)
+    _measure_latency(report, seconds, repeats, progress)
+    _measure_rates(report, seconds, repeats, progress)
+    report.remarks += [
+        "peer `alone`: the same load on one broker without a cluster; ratio of a time: alone / cluster",
+        "all nodes, NATS and the load share the processors of one machine: here a second node only adds work",
+    ]
+    return report
+
+
+def _measure_latency(report: Report, seconds: float, repeats: int, progress: Callable[[str], None]) -> None:
+    """From one node to another at a steady rate, against the same within one node, turn and turn about."""
+    near: dict[tuple[int, str], list[float]] = {}
+    far: dict[tuple[int, str], list[float]] = {}
+    with nodes(2) as pair:
+        first, second = pair.brokers
+        for number in range(repeats):
+            for qos in (0, 1):
+                progress(f"cluster: latency at QoS {qos}, {number + 1} of {repeats}")
+                for into, to in ((near, None), (far, second)):
+                    outcome = latency(first, rate=RATE, seconds=seconds, to=to, qos=qos)
+                    for name in ("p50", "p99"):
+                        into.setdefault((qos, name), []).append(outcome.figures[name])
+    for (qos, name), values in far.items():
+        report.rows.append(
+            Row(
+                f"QoS {qos} from node to node at {RATE:g}/s, {name}",
+                "us",
+                statistics.median(values),
+                "within a node",
+                statistics.median(near[qos, name]),
+                target=1 / 3 if name == "p99" else None,
+                less_is_better=True,
+            )
+        )
+
+
+def _measure_rates(report: Report, seconds: float, repeats: int, progress: Callable[[str], None]) -> None:
+    """A publisher and a subscriber on every node; every subscriber hears every publisher."""
+    for qos in (0, 1):
+        rates: dict[int, list[float]] = {}
+        copies: dict[int, tuple[float, float]] = {}
+        for count in (0, 1, 2, 3):
+            with nodes(count) as running:
+                for number in range(repeats):
+                    progress(f"cluster: {count or 'no'} nodes, QoS {qos}, {number + 1} of {repeats}")
+                    rate, sent, size = _everybody(running, max(count, 1), qos, seconds)
+                    rates.setdefault(count, []).append(rate)
+                    copies[count] = sent, size
+        alone = statistics.median(rates[0])
+        for count in (1, 2, 3):
+            sent, size = copies[count]
+            between = f"{sent:.3f} copies and {size:.0f} bytes between nodes a needed copy" if count > 1 else ""
+            report.rows.append(
+                Row(
+                    f"QoS {qos}, publishes/s, {count} node{'s' if count > 1 else ''}, every subscriber hears all",
+                    "msg/s",
+                    statistics.median(rates[count]) / count,
+                    "alone",
+                    alone,
+                    note=f"{statistics.median(rates[count]):.0f} deliveries/s; {between}".rstrip("; "),
+                )
+            )
+            if count > 1:
+                report.rows.append(
+                    Row(
+                        f"QoS {qos}, messages between nodes, {count} nodes",
+                        "copies",
+                        sent,
+                        "least possible",
+                        1.0,
+                        target=1 / 1.1,
+                        less_is_better=True,
+                        note=f"{size:.0f} bytes a copy; topic and payload are {PAYLOAD_BYTES + len('t/0')}",
+                    )
+                )
+
+
+def _everybody(running: Nodes, count: int, qos: int, seconds: float) -> tuple[float, float, float]:
+    """Deliveries a second, and per copy that is needed: copies and bytes that went between nodes."""
+    with ExitStack() as stack:
+        topics = [f"t/{number}" for number in range(count)]
+        packets = [publish_packets((topic,), qos) for topic in topics]
+        subscribers = []
+        for number, broker in enumerate(running.brokers):
+            connection = stack.enter_context(open_socket(broker.port, f"subscriber-{number}"))
+            subscribe(connection, ["t/+"], qos)
+            subscribers.append(Subscriber(connection, packets[0].size, qos))
+        publishers = [
+            Publisher(stack.enter_context(open_socket(broker.port, f"publisher-{number}")), packets[number], qos)
+            for number, broker in enumerate(running.brokers)
+        ]
+        _wait_until_all_hear(publishers, subscribers)
+        stream = Stream(publishers, subscribers, count, qos, WINDOW, running.brokers[0])
+        before = [running.counted(name) for name in ("forwarded", "forwarded_bytes")]
+        outcome = stream.run(seconds)
+        after = [running.counted(name) for name in ("forwarded", "forwarded_bytes")]
+        rate = outcome.figures[""]
+        if outcome.dropped:
+            raise LoadError(f"{outcome.dropped} messages did not arrive")
+        if count == 1:
+            return rate, 0.0, 0.0
+        copies, size = after[0] - before[0], after[1] - before[1]
+        needed = outcome.sent * (count - 1)
+        return rate, copies / needed, size / copies
+
+
+def _wait_until_all_hear(publishers: Sequence[Publisher], subscribers: Sequence[Subscriber]) -> None:
+    """Send until every publisher was heard by every subscriber, then wait for the rest."""
+    for subscriber in subscribers:
+        subscriber.socket.settimeout(0.2)
+    deadline = time.monotonic() + JOIN_SECONDS
+    for publisher in publishers:
+        while time.monotonic() < deadline:
+            publisher.send(1)
+            heard = [_hears(subscriber) for subscriber in subscribers]  # each reads what is there
+            if all(heard):
+                break
+        else:
+            raise LoadError(f"a node was not heard on all others within {JOIN_SECONDS:g} s")
+    for each in (*subscribers, *publishers):  # what came late, and acknowledgements
+        each.socket.settimeout(0.2)
+        while _hears(each):
+            pass
+
+
+def _hears(client: Subscriber | Publisher) -> bool:
+    try:
+        return client.receive() > 0
+    except TimeoutError:
+        return False
