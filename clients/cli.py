@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol, cast
 
 COMMANDS = {
+    "demo": ("clients.demo.command", "show it all: a broker, a city on it, Spark behind it, a page to watch"),
     "sub": ("clients.sub", "subscribe by topic, place and numbers, and print what comes"),
     "pub": ("clients.pub", "publish a message, at a place, to the best matches, for a while"),
     "fence": ("clients.fence", "put, list and remove the fences that $geo/fence:NAME listens in"),

@@ -1,0 +1,70 @@
+"""What a machine has: free ports, Java, installed packages. `locus doctor` and `locus demo` ask here."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import psutil
+
+
+def why_taken(host: str, port: int) -> str | None:
+    """Why a port cannot be listened on, in a few words; None if it can."""
+    if not 0 < port < 65_536:
+        return "is no port: 1 to 65535 are"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                holder = who_listens(port)
+                return f"is taken by {holder}" if holder else "is taken"
+            return f"cannot be used ({error.strerror})"
+    return None
+
+
+def who_listens(port: int) -> str | None:
+    """Name and process of who listens on a port; None where that cannot be known."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.Error:  # some systems tell it only to root
+        return None
+    for connection in connections:
+        listens = connection.status == psutil.CONN_LISTEN and connection.pid is not None
+        if listens and connection.laddr and connection.laddr.port == port:
+            try:
+                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+            except psutil.Error:  # it has just ended, or is not ours to look at
+                return None
+    return None
+
+
+def installed(distribution: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def importable(module: str) -> bool:
+    """Whether a module is there, without importing it (though the packages around it are)."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package it would be in
+        return False
+
+
+def why_no_java() -> str | None:
+    """Why Spark would find no Java to run on, and how to get one; None if it would."""
+    from spark_jobs.session import JavaMissingError, require_java
+
+    try:
+        require_java()
+    except JavaMissingError as error:
+        return str(error)
+    return None
