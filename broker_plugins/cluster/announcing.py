@@ -37,6 +37,9 @@ class Announcing(Part):
         super().__init__(node)
         self.own = OwnWishes(node.name, node.incarnation)
         self.others = OtherWishes()
+        self.first: Callable[[], bool] = bool
+        """Called before filters are announced: what it tells the others then is known to who knows the filters. True
+        if it told them something."""
         self._wanting: dict[str, Wanting] = {}
         self._announcing = False
         self._remembered = -1
@@ -70,6 +73,8 @@ class Announcing(Part):
 
     def _announce(self) -> None:
         self._announcing = False
+        if self.first():
+            self.own.touch()
         delta = self.own.delta()
         fabric = self.node.fabric
         if delta is not None and fabric.ready:

@@ -36,6 +36,7 @@ class OwnWishes:
         self._held: dict[Key, list[int]] = {}  # how many subscriptions: of sessions that end, of those that outlive
         self._announced: dict[Key, int] = {}
         self._changed: dict[Key, None] = {}
+        self._touched = False
         self._base = 0
 
     def __len__(self) -> int:
@@ -58,6 +59,10 @@ class OwnWishes:
         counts = self._held.get(key)
         return GONE if counts is None else DURABLE if counts[1] else HELD
 
+    def touch(self) -> None:
+        """Let there be another version even if no filter has changed."""
+        self._touched = True
+
     def delta(self) -> Delta | None:
         """What is to be announced since this was asked last; None if nothing is."""
         wishes: list[Wish] = []
@@ -70,8 +75,9 @@ class OwnWishes:
                 else:
                     self._announced[key] = state
         self._changed.clear()
-        if not wishes:
+        if not wishes and not self._touched:
             return None
+        self._touched = False
         base, self.version = self.version, self.version + 1
         return Delta(self.node, self.incarnation, base, self.version, wishes)
 
@@ -171,6 +177,14 @@ class OtherWishes:
             into = groups.setdefault(group, {}) if group else nodes
             into[node] = max(state, into.get(node, GONE))
         return Wanting(nodes, groups)
+
+    def inners(self, topic: str) -> dict[str, list[str]]:
+        """For each node the filters of its ordinary subscriptions that match a topic."""
+        found: dict[str, list[str]] = {}
+        for node, inner, group in self._tree.match(topic):
+            if not group:
+                found.setdefault(node, []).append(inner)
+        return found
 
     def nodes(self) -> dict[str, int]:
         """How many filters each known node holds."""

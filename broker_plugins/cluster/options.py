@@ -55,6 +55,13 @@ class ClusterOptions:
     """Bytes of messages on their way to one node and not yet taken by the fabric; one more is dropped and counted."""
     max_removals: int = 100_000
     """Removals of retained messages that are remembered, so that a node that was away learns of them."""
+    content: str = "direct"
+    """How messages find `$where` subscriptions on other nodes: `direct` to the nodes whose summaries cover them; by an
+    `overlay` of nodes that pass them on; `plain` to every node that has one for the topic. All deliver the same."""
+    max_content_boxes: int = 32
+    """Boxes by which a node tells the others what its `$where` subscriptions to one filter want."""
+    max_content_filters: int = 10_000
+    """Filters for which it does; messages of the others go to every node that holds one."""
 
     def __post_init__(self) -> None:
         self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
@@ -66,6 +73,10 @@ class ClusterOptions:
             raise EngineError("servers: name a NATS server, or say `embedded: true`")
         if not 0 < self.hello_s < self.lease_s:
             raise EngineError(f"hello_s ({self.hello_s}) is above 0 and below lease_s ({self.lease_s})")
+        if self.content not in ("direct", "overlay", "plain"):
+            raise EngineError(f"content: {self.content!r} is neither direct, overlay nor plain")
+        if self.max_content_boxes < 1 or self.max_content_filters < 1:
+            raise EngineError("max_content_boxes and max_content_filters are at least 1")
         for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas"):
             if getattr(self, option) < 1:
                 raise EngineError(f"{option}: {getattr(self, option)} is too small; it is at least 1")
@@ -99,3 +110,9 @@ class ClusterCounters:
     """Sessions that moved here."""
     sessions_out: int = 0
     """Sessions that moved to another node."""
+    narrowed: int = 0
+    """Messages that were not sent to a node with `$where` subscriptions to the topic because none wants the content."""
+    content_boxes: int = 0
+    """Boxes by which this node tells the others what its `$where` subscriptions want."""
+    content_resyncs: int = 0
+    """Times another node's boxes were asked for as a whole."""

@@ -18,6 +18,7 @@ from broker_plugins.cluster.mailbox import Mailbox
 from broker_plugins.cluster.moving import Moving
 from broker_plugins.cluster.node import Node
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
+from broker_plugins.cluster.overlay import Overlay
 from broker_plugins.cluster.server import NatsServer
 from broker_plugins.cluster.wire import (
     AskBuckets,
@@ -63,7 +64,8 @@ class ClusterPlugin(Plugin):
         self.counters = ClusterCounters()
         self.node = Node(self.options, self.counters)
         self.announcing = Announcing(self.node)
-        self.parts: list[Part] = [self.announcing]
+        self.overlay = Overlay(self.node, self.announcing)
+        self.parts: list[Part] = [self.announcing, self.overlay]
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None

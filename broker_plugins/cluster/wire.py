@@ -157,6 +157,27 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     inbound: list[int] = []
 
 
+class Content(msgspec.Struct, array_like=True, gc=False):
+    """Boxes that cover what a node's subscriptions to a filter want; None where they want any content."""
+
+    inner: str
+    boxes: list[tuple[tuple[str, float, float], ...]] | None
+
+
+class ContentDelta(msgspec.Struct, array_like=True, gc=False):
+    """What changed of the contents a node wants since a version."""
+
+    node: str
+    incarnation: int
+    base: int
+    version: int
+    contents: list[Content]
+
+
+class AskContents(msgspec.Struct, array_like=True, tag=40, gc=False):
+    """Tell me all contents you want; the answer is a `ContentDelta` from version 0."""
+
+
 T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
