@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trigger-s", type=float, default=0.5, help="how often to look for segments (0.5)")
     parser.add_argument("--once", action="store_true", help="take in what is there, train, and end")
-    parser.add_argument("--cores", default="*", help="how many cores Spark may use (all)")
+    parser.add_argument("--master", help="a Spark cluster, such as spark://host:7077 (a Spark in this process)")
+    parser.add_argument("--cores", default="*", help="how many cores a Spark in this process may use (all)")
     parser.add_argument("--memory", default="1g", help="memory of Spark (1g)")
 
 
@@ -73,8 +74,9 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     from spark_jobs.train_retained import train
 
     sink = MqttSink(arguments.broker) if arguments.broker else None
-    say(f"starting Spark on {arguments.cores} cores")
-    spark = build_session("locus pipeline", f"local[{arguments.cores}]", arguments.memory)
+    master = arguments.master or f"local[{arguments.cores}]"
+    say(f"starting Spark on {master}")
+    spark = build_session("locus pipeline", master, arguments.memory)
     lake = Lake(arguments.lake)
     metrics = Metrics(spark, lake, None if sink is None else sink.publish)
 

@@ -74,8 +74,9 @@ def build_session(
     builder = SparkSession.builder.appName(name)
     if master is not None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need what the driver has installed
-        builder = builder.master(master).config("spark.driver.memory", memory).config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.master(master).config("spark.driver.memory", memory)
+        if master.startswith("local"):
+            builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         # A micro-batch is small: more shuffle partitions than cores only cost scheduling.
         builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.default.parallelism", "2")
     defaults = {
