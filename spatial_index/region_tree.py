@@ -185,6 +185,21 @@ class RegionTree:
             slow.update({block.id: block for block in self._links[leaf.id] if meets(self.space, block.box, box)})
         yield from slow.values()
 
+    def touched(self, pieces: Iterable[Box], most: int) -> frozenset[str] | None:
+        """The ids of all blocks whose boxes meet some pieces; None, without looking further, if they are too many.
+
+        Args:
+            pieces: closed boxes with west <= east, which may be lines or points.
+            most: how many blocks are worth naming.
+        """
+        found: set[str] = set()
+        for piece in self._named(pieces):
+            for block in self.touching(piece):
+                found.add(block.id)
+                if len(found) > most:
+                    return None
+        return frozenset(found)
+
     def census(self, xs: object, ys: object) -> dict[str, int]:
         """How many of the places have each block as their home; every block is in the answer."""
         counts = dict.fromkeys(self._blocks, 0)
@@ -319,7 +334,11 @@ class RegionTree:
 
     def _pieces(self, box: Sequence[float]) -> list[Box]:
         """An area as closed boxes in the names that `_one_name` gives."""
-        pieces = [name for piece in checked_box(self.space, box) for name in self.space.equivalents(piece)]
+        return self._named(checked_box(self.space, box))
+
+    def _named(self, given: Iterable[Box]) -> list[Box]:
+        """Pieces in the names that `_one_name` gives."""
+        pieces = [name for piece in given for name in self.space.equivalents(piece)]
         if not isinstance(self.space, Sphere):
             return pieces
         # The antimeridian goes by -180, so what only lies on 180 is named there too; a pole is a single place.

@@ -10,6 +10,8 @@ from broker_plugins.cluster.interest import OtherWishes, OwnWishes, Wanting
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.node import Part
 from broker_plugins.cluster.wire import AskWishes, Delta, WireError, decode, encode
+from broker_plugins.geo.plugin import GeoPlugin
+from broker_plugins.grammar import Detect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,13 +59,15 @@ class Announcing(Part):
     def subscribed(self, subscription: Subscription) -> None:
         """Announce a filter that is new on this node."""
         if not subscription.inner.startswith("$"):
-            self.own.add(subscription.inner, _group(subscription), subscription.session.persistent)
+            durable = subscription.session.persistent
+            self.own.add(subscription.inner, _group(subscription), durable, _is_local(subscription))
             self._announce_soon()
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """Announce a filter that this node does not hold any more."""
         if not subscription.inner.startswith("$"):
-            self.own.remove(subscription.inner, _group(subscription), subscription.session.persistent)
+            durable = subscription.session.persistent
+            self.own.remove(subscription.inner, _group(subscription), durable, _is_local(subscription))
             self._announce_soon()
 
     def _announce_soon(self) -> None:
@@ -148,6 +152,14 @@ class Announcing(Part):
                 self._wanting.clear()
             wanting = self._wanting[topic] = self.others.wanting(topic)
         return wanting
+
+
+def _is_local(subscription: Subscription) -> bool:
+    """Whether it wants only what happens inside an area; to see an object enter or leave takes all its reports."""
+    smart = subscription.smart
+    if smart is None or smart.geo is None or subscription.share is not None:
+        return False
+    return smart.geo.detect is Detect.INSIDE and isinstance(subscription.claimed_by, GeoPlugin)
 
 
 def _group(subscription: Subscription) -> str:

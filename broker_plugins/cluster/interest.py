@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker_plugins.cluster.wire import DURABLE, GONE, HELD, Delta, Wish
+from broker_plugins.cluster.wire import DURABLE, GONE, HELD, LOCAL, Delta, Wish
 from broker_plugins.engine.tree import FilterTree
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class OwnWishes:
         self.incarnation = incarnation
         self.version = 0
         """How many filters came, went or changed so far."""
-        self._held: dict[Key, list[int]] = {}  # how many subscriptions: of sessions that end, of those that outlive
+        # How many subscriptions: of sessions that end, of those that outlive; of both, those that want it everywhere.
+        self._held: dict[Key, list[int]] = {}
         self._announced: dict[Key, int] = {}
         self._changed: dict[Key, None] = {}
         self._touched = False
@@ -42,22 +43,27 @@ class OwnWishes:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, inner: str, group: str, durable: bool) -> None:
-        """A subscription was made."""
-        self._held.setdefault((inner, group), [0, 0])[durable] += 1
+    def add(self, inner: str, group: str, durable: bool, local: bool = False) -> None:
+        """A subscription was made; `local` if it wants only what happens in some blocks of the map."""
+        counts = self._held.setdefault((inner, group), [0, 0, 0])
+        counts[durable] += 1
+        counts[2] += not local
         self._changed[inner, group] = None
 
-    def remove(self, inner: str, group: str, durable: bool) -> None:
+    def remove(self, inner: str, group: str, durable: bool, local: bool = False) -> None:
         """A subscription ended."""
         counts = self._held[inner, group]
         counts[durable] -= 1
-        if not any(counts):
+        counts[2] -= not local
+        if not counts[0] and not counts[1]:
             del self._held[inner, group]
         self._changed[inner, group] = None
 
     def _state(self, key: Key) -> int:
         counts = self._held.get(key)
-        return GONE if counts is None else DURABLE if counts[1] else HELD
+        if counts is None:
+            return GONE
+        return (DURABLE if counts[1] else HELD) | (0 if counts[2] else LOCAL)
 
     def touch(self) -> None:
         """Let there be another version even if no filter has changed."""
@@ -83,7 +89,7 @@ class OwnWishes:
 
     def durable(self) -> Delta:
         """What others are to remember while this node is away; version -1, because it is not everything."""
-        wishes = [Wish(*key, state) for key, state in self._announced.items() if state == DURABLE]
+        wishes = [Wish(*key, state) for key, state in self._announced.items() if state & DURABLE]
         return Delta(self.node, self.incarnation, 0, -1, wishes)
 
     def snapshot(self) -> Delta:
@@ -99,6 +105,8 @@ class Wanting(NamedTuple):
     """Nodes with ordinary subscriptions, and whether one of them is durable."""
     groups: dict[str, dict[str, int]]
     """For each shared filter the nodes with members, likewise."""
+    local: dict[str, list[str]]
+    """The nodes among the first all of whose filters for the topic are `LOCAL`, with these."""
 
 
 class _Known:
@@ -172,11 +180,17 @@ class OtherWishes:
         """The nodes that want the messages of a topic."""
         nodes: dict[str, int] = {}
         groups: dict[str, dict[str, int]] = {}
+        local: dict[str, list[str]] = {}
+        anywhere: set[str] = set()
         for node, inner, group in self._tree.match(topic):
             state = self._nodes[node].states[inner, group]
             into = groups.setdefault(group, {}) if group else nodes
-            into[node] = max(state, into.get(node, GONE))
-        return Wanting(nodes, groups)
+            into[node] = max(state & ~LOCAL, into.get(node, GONE))
+            if not group and state & LOCAL:
+                local.setdefault(node, []).append(inner)
+            elif not group:
+                anywhere.add(node)
+        return Wanting(nodes, groups, {node: inners for node, inners in local.items() if node not in anywhere})
 
     def inners(self, topic: str) -> dict[str, list[str]]:
         """For each node the filters of its ordinary subscriptions that match a topic."""

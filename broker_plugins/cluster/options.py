@@ -62,6 +62,18 @@ class ClusterOptions:
     """Boxes by which a node tells the others what its `$where` subscriptions to one filter want."""
     max_content_filters: int = 10_000
     """Filters for which it does; messages of the others go to every node that holds one."""
+    block_capacity: float = 500.0
+    """Positions and positioned messages a second that one block of the map takes; a busier one is split."""
+    block_border: float = 100.0
+    """How far beyond its block's border a client may go before it belongs to another: metres, or units of the plane."""
+    block_depth: int = 2
+    """How often the map is quartered before anything is known of the load; blocks are not merged beyond that."""
+    max_blocks: int = 4096
+    """Blocks of the map; when there are so many, busy ones are not split any more."""
+    weigh_s: float = 5.0
+    """Time between two looks at how busy the blocks are."""
+    slow_regions_file: str = ""
+    """Slow regions as `spark_jobs.mine_regions` proposes them; if not said, nodes find them from what they see."""
 
     def __post_init__(self) -> None:
         self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
@@ -77,9 +89,18 @@ class ClusterOptions:
             raise EngineError(f"content: {self.content!r} is neither direct, overlay nor plain")
         if self.max_content_boxes < 1 or self.max_content_filters < 1:
             raise EngineError("max_content_boxes and max_content_filters are at least 1")
-        for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas"):
+        for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas", "max_blocks"):
             if getattr(self, option) < 1:
                 raise EngineError(f"{option}: {getattr(self, option)} is too small; it is at least 1")
+        for option in ("block_capacity", "weigh_s"):
+            if not getattr(self, option) > 0:
+                raise EngineError(f"{option}: {getattr(self, option)} is too small; it is above 0")
+        if not 0 <= self.block_depth <= 5:
+            raise EngineError(
+                f"block_depth: {self.block_depth} is not from 0 to 5; busy blocks are split by themselves"
+            )
+        if not self.block_border >= 0:
+            raise EngineError(f"block_border: {self.block_border} is below 0")
 
 
 @dataclass(slots=True)
@@ -116,3 +137,19 @@ class ClusterCounters:
     """Boxes by which this node tells the others what its `$where` subscriptions want."""
     content_resyncs: int = 0
     """Times another node's boxes were asked for as a whole."""
+    blocks: int = 0
+    """Blocks of the map."""
+    blocks_owned: int = 0
+    """Blocks that this node owns."""
+    block_moves: int = 0
+    """Blocks that got another owner."""
+    block_splits: int = 0
+    """Blocks that were split."""
+    block_merges: int = 0
+    """Blocks that were made of smaller ones."""
+    region_sent: int = 0
+    """Positioned messages sent to a node because somebody listens in a block they touch, counted once for each."""
+    region_spared: int = 0
+    """Positioned messages not sent to a node that wants their topic, because nobody listens there."""
+    region_unsure: int = 0
+    """Positioned messages sent to a node because it was not known well enough where somebody listens."""

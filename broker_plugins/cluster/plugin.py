@@ -19,6 +19,7 @@ from broker_plugins.cluster.moving import Moving
 from broker_plugins.cluster.node import Node
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
 from broker_plugins.cluster.overlay import Overlay
+from broker_plugins.cluster.regions import Regions
 from broker_plugins.cluster.server import NatsServer
 from broker_plugins.cluster.wire import (
     AskBuckets,
@@ -65,7 +66,8 @@ class ClusterPlugin(Plugin):
         self.node = Node(self.options, self.counters)
         self.announcing = Announcing(self.node)
         self.overlay = Overlay(self.node, self.announcing)
-        self.parts: list[Part] = [self.announcing, self.overlay]
+        self.regions = Regions(self.node)
+        self.parts: list[Part] = [self.announcing, self.regions, self.overlay]
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None

@@ -13,6 +13,8 @@ GONE: Final = 0
 HELD: Final = 1
 DURABLE: Final = 2
 """How a node holds a filter: not any more, by clients that are connected, by a session that outlives its connection."""
+LOCAL: Final = 4
+"""Added to how a filter is held: only by `$geo` subscriptions, for what happens in the blocks that it tells apart."""
 
 
 class WireError(ValueError):

@@ -21,6 +21,8 @@ from broker_plugins.telemetry.recorder import records_of
 from spatial_index import SpatialIndexError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from amqtt.broker import BrokerContext
 
     from broker_plugins.engine.engine import Engine
@@ -83,8 +85,14 @@ class GeoPlugin(Plugin):
         """Where clients are; forgotten with their sessions, and when the broker ends."""
         self._near: dict[Session, dict[Spot, float]] = {}
         """The spots around each client, with their radius."""
+        self.moved: list[Callable[[Session, float, float], None]] = []
+        """Whom to tell where a client is, whenever it says so."""
         self._watching = 0
         self._tracks = Tracks(self.options.max_tracked_objects, self.options.max_tracked_insides)
+        self.placed: Callable[[Spot], None] | None = None
+        """Told of every spot that is somewhere else now, or nowhere: who must know where subscriptions listen."""
+        self.sighted: Callable[[Message, Place], None] | None = None
+        """Told of positions of clients and places of messages as they are found, some twice in a row."""
 
     def start(self, engine: Engine) -> None:
         """Settle the space, before any subscription is recovered."""
@@ -163,7 +171,17 @@ class GeoPlugin(Plugin):
         else:
             shape = fixed_shape(area, self._space)
         if shape is not None:
-            spot.group.place(spot, shape, moving=isinstance(area, Near))
+            self._put(spot, shape, moving=isinstance(area, Near))
+
+    def _put(self, spot: Spot, shape: Shape | None, moving: bool = False) -> None:
+        spot.group.place(spot, shape, moving=moving)
+        if self.placed is not None:
+            self.placed(spot)
+
+    def spots(self) -> Iterator[Spot]:
+        """Wherever subscriptions listen."""
+        for group in self._groups.values():
+            yield from group.spots.values()
 
     def _join(self, spot: Spot, subscription: Subscription, conditions: Conditions | None, detect: Detect) -> None:
         group = spot.group
@@ -209,6 +227,8 @@ class GeoPlugin(Plugin):
     def _abandon(self, spot: Spot, subscription: Subscription) -> None:
         group = spot.group
         group.drop(spot)
+        if self.placed is not None:
+            self.placed(spot)
         assert subscription.smart is not None
         assert subscription.smart.geo is not None
         area = subscription.smart.geo.area
@@ -254,7 +274,13 @@ class GeoPlugin(Plugin):
         if place is None:
             place = self._finder.in_content(self.payloads.read(message), plan.rule)
             self.counters.outside_space = self._finder.outside
+        if place is not None and self.sighted is not None:
+            self.sighted(message, place)
         return place
+
+    def place_of(self, message: Message) -> Place | None:
+        """Where a message happens, None if it does not say so."""
+        return self._place(message, self._plan(message.topic))
 
     def _move(self, session: Session, message: Message, plan: Plan) -> None:
         place = self._place(message, plan)
@@ -262,11 +288,22 @@ class GeoPlugin(Plugin):
             self.counters.bad_positions += 1
             return
         self.counters.positions += 1
-        self._positions[session] = place
         if self._records is not None:
             self._records.note(session.client_id, *place)
+        self.locate(session, *place)
+        for hear in self.moved:
+            hear(session, *place)
+
+    def position_of(self, session: Session) -> tuple[float, float] | None:
+        """Where a client last said it was."""
+        return self._positions.get(session)
+
+    def locate(self, session: Session, lon: float, lat: float) -> None:
+        """Take a client to be somewhere: what is around it moves along."""
+        place = (lon, lat)
+        self._positions[session] = place
         for spot, radius in self._near.get(session, {}).items():
-            spot.group.place(spot, circle_shape(*place, radius, self._space), moving=True)
+            self._put(spot, circle_shape(*place, radius, self._space), moving=True)
 
     def select(self, message: Message, selection: Selection) -> None:
         """Add the subscriptions that listen where a message happens."""
@@ -349,4 +386,4 @@ class GeoPlugin(Plugin):
         self.counters.fences += (polygon is not None) - (use.polygon is not None)
         use.polygon = polygon
         for spot in use.spots:
-            spot.group.place(spot, polygon)
+            self._put(spot, polygon)

@@ -1,0 +1,199 @@
+"""The blocks of the map as the nodes agree on them: a first tree, the next versions, and their bytes in the directory.
+
+Every function here answers a new version or the tree it was given, and nothing waits: which node proposes a change, and
+how it gets into the directory, is not decided here.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, adapt_tree, assign, with_owners, with_regions
+from spatial_index.region_blocks import area, children_of, depth_of, overlap, parent_of, quarters, region_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from spatial_index import Box, Limits
+    from spatial_index.region_changes import Places
+    from spatial_index.spaces import Space
+
+TOLERANCE = 0.25
+"""How far above its share a node may be before a block moves."""
+GENTLY = 0.1
+"""The share of the blocks that may leave living nodes in one version while they are busy, at least one."""
+SAME = 0.5
+"""Slow regions that share so much of what they cover together are the same: their borders are left alone."""
+
+
+class BadDirectoryError(ValueError):
+    """The directory holds something that is no tree of blocks."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What happened between two versions."""
+
+    moves: int = 0
+    """Blocks that have another owner."""
+    splits: int = 0
+    merges: int = 0
+
+
+def first_tree(space: Space, limits: Limits, nodes: Collection[str], depth: int) -> RegionTree:
+    """The blocks before anything is known of the load: the space quartered a few times, divided among the nodes."""
+    boxes = [("q", space.bounds)]
+    for _ in range(depth):
+        boxes = [child for name, box in boxes for child in zip(children_of(name), quarters(box), strict=True)]
+    tree = RegionTree(space, limits, blocks=[Block(name, box) for name, box in boxes])
+    return replace_version(with_owners(tree, assign(tree, nodes)), 1)
+
+
+def replace_version(tree: RegionTree, version: int) -> RegionTree:
+    """The same blocks under another version."""
+    return RegionTree(tree.space, tree.limits, blocks=tree, version=version, next_region=tree.next_region)
+
+
+def fitted(tree: RegionTree, space: Space, limits: Limits, nodes: Collection[str], depth: int) -> RegionTree:
+    """A tree for the space and the limits that are configured now: the blocks stay if the space is the same."""
+    if tree.space != space:
+        return replace_version(first_tree(space, limits, nodes, depth), tree.version + 1)
+    if tree.limits == limits:
+        return tree
+    return RegionTree(space, limits, blocks=tree, version=tree.version + 1, next_region=tree.next_region)
+
+
+def rescued(tree: RegionTree, nodes: Collection[str]) -> RegionTree:
+    """Blocks without a living owner get one; no other block moves."""
+    if not nodes or all(block.owner in nodes for block in tree):
+        return tree
+    owners = assign(tree, nodes, tolerance=1e9)
+    return replace_version(with_owners(tree, owners), tree.version + 1)
+
+
+def balanced(tree: RegionTree, nodes: Collection[str], loads: Mapping[str, float]) -> RegionTree:
+    """Blocks move from nodes that have too much to those that have little: of the busy ones few at a time."""
+    if not nodes:
+        return tree
+    owners = assign(tree, nodes, loads, tolerance=TOLERANCE)
+    forced = {block.id: owners[block.id] for block in tree if block.owner not in nodes}
+    wanted = [block for block in tree if block.id not in forced and owners[block.id] != block.owner]
+    busy = sorted((block for block in wanted if loads.get(block.id)), key=lambda block: (-loads[block.id], block.id))
+    idle = [block for block in wanted if not loads.get(block.id)]
+    moved = {block.id: owners[block.id] for block in [*idle, *busy[: max(1, int(len(tree) * GENTLY))]]}
+    if not forced and not moved:
+        return tree
+    return replace_version(with_owners(tree, forced | moved), tree.version + 1)
+
+
+def adapted(
+    tree: RegionTree, loads: Mapping[str, float], sample: Places, *, depth: int, most_blocks: int
+) -> RegionTree:
+    """Split what is too heavy and merge what is light, down to the first blocks.
+
+    Args:
+        tree: the version in force.
+        loads: what blocks weigh now, in the unit of the capacity.
+        sample: places where that load is.
+        depth: blocks are not merged beyond the first ones.
+        most_blocks: if splitting came to more, the heaviest blocks stay heavier than the capacity.
+    """
+    limits = tree.limits
+    # Siblings at the first depth weigh enough together not to be merged, whatever they weigh.
+    floor = limits.merge_share * limits.capacity / 4
+    first = {block.id for block in tree if not block.slow and depth_of(block.id) <= depth}
+    factor = 1.0
+    while True:
+        weights = {
+            block.id: max(loads.get(block.id, 0.0) / factor, floor if block.id in first else 0.0) for block in tree
+        }
+        found = adapt_tree(tree, weights, sample)
+        if len(found) <= max(most_blocks, len(tree)) or factor > 1e9:
+            break
+        factor *= 2.0
+    if {block.id for block in found} == {block.id for block in tree}:
+        return tree  # only loads differ: nobody needs to hear of that
+    return replace_version(found, tree.version + 1)
+
+
+def with_slow_regions(tree: RegionTree, boxes: Iterable[Sequence[float]]) -> RegionTree:
+    """Other slow regions, if they differ enough from those in force.
+
+    Raises:
+        SpatialIndexError: a region is no box of the space, or two overlap.
+    """
+    found = with_regions(tree, boxes)
+    if found is tree:
+        return tree
+    before, after = _regions(tree), _regions(found)
+    if len(before) == len(after) and all(
+        name in before and _likeness(box, before[name]) >= SAME for name, box in after.items()
+    ):
+        return tree
+    return replace_version(found, tree.version + 1)
+
+
+def _regions(tree: RegionTree) -> dict[str, Box]:
+    """The slow regions with what they cover."""
+    found: dict[str, Box] = {}
+    for block in tree:
+        if block.slow:
+            name, box = region_of(block.id), block.box
+            old = found.get(name, box)
+            found[name] = box._replace(
+                west=min(old.west, box.west),
+                south=min(old.south, box.south),
+                east=max(old.east, box.east),
+                north=max(old.north, box.north),
+            )
+    return found
+
+
+def _likeness(a: Box, b: Box) -> float:
+    shared = overlap(a, b)
+    common = 0.0 if shared is None else area(shared)
+    return common / (area(a) + area(b) - common)
+
+
+def changes(old: RegionTree, new: RegionTree) -> Changes:
+    """Count what happened between two versions."""
+    found = Changes()
+    before, after = {block.id for block in old}, {block.id for block in new}
+    found.moves = sum(name in old and old[name].owner != new[name].owner for name in after)
+    found.splits = sum(any(_is_above(name, other) for other in after) for name in before - after)
+    found.merges = sum(any(_is_above(name, other) for other in before) for name in after - before)
+    return found
+
+
+def _is_above(name: str, other: str) -> bool:
+    above = parent_of(other)
+    while above is not None:
+        if above == name:
+            return True
+        above = parent_of(above)
+    return False
+
+
+def weighed(tree: RegionTree, loads: Mapping[str, float]) -> list[Block]:
+    """The blocks with what they weigh now."""
+    return [replace(block, load=loads.get(block.id, 0.0)) for block in tree]
+
+
+def to_bytes(tree: RegionTree) -> bytes:
+    """The tree as it lies in the directory: JSON, squeezed."""
+    return zlib.compress(json.dumps(tree.to_dict(), separators=(",", ":")).encode(), 6)
+
+
+def from_bytes(data: bytes) -> RegionTree:
+    """The tree that the directory holds.
+
+    Raises:
+        BadDirectoryError: it holds something else.
+    """
+    try:
+        return RegionTree.from_dict(json.loads(zlib.decompress(data)))
+    except (zlib.error, ValueError, BadTree, SpatialIndexError) as error:
+        raise BadDirectoryError(f"the directory's blocks cannot be read: {error}") from error
