@@ -1,17 +1,24 @@
-# `make run` starts a broker, `make test` checks everything. Both need only Python 3.11 and make.
+# `make demo` shows everything, `make run` starts a broker, `make test` checks it all. They need only Python 3.11 and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 DEV_STAMP := $(VENV)/.installed-dev
+# Words for `locus demo`: make demo DEMO='--nodes 3'
+DEMO ?=
 
-.PHONY: run venv test lint types imports unit docs test-compose clean
+.PHONY: demo run venv test lint types imports unit docs test-compose clean
+
+demo: $(DEMO_STAMP)
+	@$(BIN)/locus demo $(DEMO)
 
 run: $(STAMP)
 	@$(BIN)/locus broker
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Locus needs Python 3.11 or newer; this is %d.%d. Say which with: make PYTHON=python3.11 ..." % sys.version_info[:2])'
+	@scripts/system-packages venv $(PYTHON)
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
@@ -20,10 +27,17 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
+# Not quietly: Spark alone is 450 MB, and pip shows how far it is.
+$(DEMO_STAMP): pyproject.toml scripts/system-packages | $(VENV)/bin/python
+	@echo "Installing what the demonstration needs into $(VENV) (a few minutes the first time; Spark is most of it)"
+	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[demo]'
+	@scripts/system-packages demo
+	@touch $@ $(STAMP)
+
 $(DEV_STAMP): pyproject.toml scripts/system-packages | $(VENV)/bin/python
 	@echo "Installing what development needs into $(VENV) (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@scripts/system-packages
+	@scripts/system-packages test
 	@touch $@ $(STAMP)
 
 venv: $(DEV_STAMP)
