@@ -1,0 +1,61 @@
+"""All that the pages show, behind one lock: the feed's thread writes, the pages' event loop reads."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Final
+
+from spark_jobs.dashboard.matches import RECEIPTS, Matches
+from spark_jobs.dashboard.payloads import read_object
+from spark_jobs.dashboard.scene import Scene
+from spark_jobs.dashboard.traffic import Figures, Metrics
+
+MOST_HANDOVERS: Final = 50
+HANDOVERS: Final = ("locus/metrics/handovers", "$SYS/broker/locus/cluster/handovers")
+"""Where a cluster tells of clients and blocks that move from node to node: JSON objects, shown as they come."""
+CLUSTER: Final = "$SYS/broker/locus/cluster/"
+MOST_TOLD: Final = 500
+MOST_TOLD_BYTES: Final = 200_000
+
+
+class Board:
+    """What is known, for all pages.
+
+    Args:
+        receipts_topic: where receipts of ranked messages come.
+    """
+
+    def __init__(self, receipts_topic: str = RECEIPTS) -> None:
+        self.lock = threading.Lock()
+        self.scene = Scene()
+        self.metrics = Metrics()
+        self.figures = Figures()
+        self.matches = Matches(receipts_topic)
+        self.handovers: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_HANDOVERS)
+        self.cluster: dict[str, Any] = {}
+        """What came below `$SYS/broker/locus/cluster/`, by the rest of the topic."""
+        self.messages = 0
+        """Messages taken in since the start."""
+
+    def take(self, topic: str, payload: bytes, now_s: float, *, retained: bool = False) -> None:
+        """Take in one message."""
+        with self.lock:
+            self.messages += 1
+            if topic in HANDOVERS:
+                content = read_object(payload)
+                if content is not None:
+                    self.handovers.append((now_s, content))
+            elif topic.startswith(CLUSTER):
+                self._take_cluster(topic.removeprefix(CLUSTER), payload)
+            elif topic.startswith("locus/metrics/"):
+                self.metrics.take(topic, payload, now_s, retained=retained)
+            elif not self.scene.take(topic, payload, now_s) and not self.matches.take(topic, payload, now_s):
+                self.figures.take(topic, payload, now_s)
+
+    def _take_cluster(self, name: str, payload: bytes) -> None:
+        if not payload:
+            self.cluster.pop(name, None)
+        elif len(payload) <= MOST_TOLD_BYTES and (name in self.cluster or len(self.cluster) < MOST_TOLD):
+            content = read_object(payload)
+            self.cluster[name] = payload.decode(errors="replace") if content is None else content

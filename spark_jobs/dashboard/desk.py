@@ -1,0 +1,95 @@
+"""What all pages share: the board and its feed, the fences that are watched, and the lake, read for all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.dashboard.board import Board
+from spark_jobs.dashboard.feed import OWN_FILTERS, Feed
+from spark_jobs.dashboard.fence_watch import FenceWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from spark_jobs.dashboard.feed import Address
+    from spark_jobs.dashboard.history import History
+
+SPARK_QUIET_S: Final = 45.0
+"""Without a new window for so long, Spark is taken to have stopped."""
+FRESH_S: Final = 5.0
+"""How long what was read from the lake is shown to further pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a dashboard was started with."""
+
+    broker: Address
+    topics: tuple[str, ...]
+    receipts_topic: str
+    lake: Path | None
+
+
+class Desk:
+    """One for each dashboard.
+
+    Args:
+        options: what it was started with.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.board = Board(options.receipts_topic)
+        receipts = () if options.receipts_topic.startswith("city/") else (options.receipts_topic,)
+        self.feed = Feed(options.broker, (*OWN_FILTERS, *options.topics, *receipts), self._take)
+        self.fences = FenceWatch(options.broker, self._inner())
+        self.history = _history(options.lake)
+        self._read: dict[str, tuple[float, Any]] = {}
+        self._reading: dict[str, asyncio.Lock] = {}
+
+    def _inner(self) -> str:
+        """What is listened to inside fences: the topics of the map, or all where that is a smart filter or several."""
+        topics = self.options.topics
+        return topics[0] if len(topics) == 1 and not topics[0].startswith("$") else "#"
+
+    def _take(self, topic: str, payload: bytes, now_s: float, retained: bool) -> None:
+        self.board.take(topic, payload, now_s, retained=retained)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self.feed.start()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self.fences.close()
+        self.feed.stop()
+
+    def spark(self) -> str:
+        """Whether windows come: `yes`, `stopped` since some came before, or `no`."""
+        with self.board.lock:
+            heard_s = self.board.metrics.heard_s
+            known = bool(self.board.metrics.nodes)
+        if heard_s is not None and time.time() - heard_s < SPARK_QUIET_S:
+            return "yes"
+        return "stopped" if known else "no"
+
+    async def read(self, what: str, work: Callable[[], Any], fresh_s: float = FRESH_S) -> Any:
+        """Read something from the lake in a thread, or take what another page has just read."""
+        async with self._reading.setdefault(what, asyncio.Lock()):
+            found = self._read.get(what)
+            if found is None or time.monotonic() - found[0] > fresh_s:
+                found = (time.monotonic(), await asyncio.to_thread(work))
+                self._read[what] = found
+            return found[1]
+
+
+def _history(lake: Path | None) -> History | None:
+    if lake is None:
+        return None
+    from spark_jobs.dashboard.history import History
+
+    return History(lake)
