@@ -23,6 +23,7 @@ COMMANDS = {
     "broker": ("broker_plugins.command", "start a broker"),
     "passwd": ("broker_plugins.passwords", "say who may come in: set or remove a user's password"),
     "pipeline": ("spark_jobs.command", "read the broker's telemetry with Spark: metrics, training, slow regions"),
+    "dashboard": ("spark_jobs.dashboard.command", "a page that shows what a broker does, live and over time"),
     "cluster": ("broker_plugins.cluster.command", "start nodes on this machine, or look at a cluster"),
     "bench": ("benchmarks.command", "measure Locus against its peers"),
     "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
