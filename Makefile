@@ -62,7 +62,8 @@ docs: $(DEV_STAMP)
 	@echo "The pages are in build/site; begin with index.html"
 
 test-compose: $(DEV_STAMP)
-	docker build --network host -t locus .
+	docker build --network host -t locus --target broker .
+	docker build --network host -t locus-pipeline --target pipeline .
 	$(BIN)/python scripts/compose_cluster.py
 
 clean:

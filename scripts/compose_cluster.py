@@ -1,12 +1,13 @@
 """Brings docker-compose.yml up from nothing, lets clients talk, kills a broker and a NATS server, and looks.
 
-    make test-compose        needs a Docker engine and docker-compose (v2 or 1.29); takes about two minutes
+    make test-compose        needs a Docker engine and docker-compose (v2 or 1.29); takes about five minutes
 
 Prints what happened, the transcript of docs/cluster.md, and fails where something was lost, doubled or out of order.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,22 @@ def hear(port: int, wire: Wire, words: list[str]) -> None:
     print(f"port {port}: {len(got)} messages, {got[0]!r} to {got[-1]!r}, in order, once each", flush=True)
 
 
+def metrics() -> None:
+    """Expect what Spark makes of the brokers' telemetry, as topics of every node."""
+    heard: dict[str, float] = {}
+    with connect(1884, "metrics") as wire:
+        wire.subscribe(("locus/metrics/+/1min", 0))
+
+        def complete() -> bool:
+            for each in wire.messages_until_ping():
+                heard[each.topic.split("/")[2]] = json.loads(each.payload)["deliveries"]
+            return len(heard) == len(PORTS) and all(heard.values())
+
+        wait_for(complete, "the pipeline's metrics of all brokers", 300)
+    told = ", ".join(f"{node} {count:g}" for node, count in sorted(heard.items()))
+    print(f"the pipeline tells of deliveries in a minute: {told}", flush=True)
+
+
 def main() -> int:
     """Do it, and take it down again."""
     compose("down", "-v")
@@ -100,6 +117,7 @@ def main() -> int:
         after = say(wires[1885], "after", 10)
         for port, wire in wires.items():
             hear(port, wire, after)
+        metrics()
     finally:
         compose("down", "-v")
     return 0
