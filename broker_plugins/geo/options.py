@@ -26,6 +26,10 @@ class GeoOptions:
     """Objects whose last place is remembered for detect=enter, exit and cross; the one silent longest is forgotten."""
     max_tracked_insides: int = 1_000_000
     """Areas in which remembered objects may be all together; the object silent longest is forgotten."""
+    blocks_interval_s: float = 0.0
+    """Time between two pictures of the index's blocks on `$SYS/broker/locus/geo/blocks`; 0 never tells who is where."""
+    max_blocks: int = 2_000
+    """Blocks in one picture; what is left out is counted in it."""
     max_topics: int = 65_536
     """Topics whose filters are remembered between messages; all are forgotten and found anew when there are more."""
 
@@ -34,6 +38,8 @@ class GeoOptions:
             value = getattr(self, option.name)
             if option.name.startswith("max_") and value < 1:
                 raise BadRuleError(f"{option.name}: {value} is too small; it is at least 1")
+        if self.blocks_interval_s and not self.blocks_interval_s >= 0.1:
+            raise BadRuleError(f"blocks_interval_s: {self.blocks_interval_s} is too short; it is at least 0.1, or 0")
         for text in self.track:
             check_filter(text, "track")
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from broker_plugins.engine import Plugin, Refused
 from broker_plugins.engine.topics import is_exact, matches
 from broker_plugins.engine.tree import FilterTree
+from broker_plugins.geo.blocks import BlockTeller
 from broker_plugins.geo.detection import transitions
 from broker_plugins.geo.fences import FENCE_TOPICS, BadFenceError, read_fence
 from broker_plugins.geo.options import GeoCounters, GeoOptions
@@ -87,6 +88,7 @@ class GeoPlugin(Plugin):
         """The spots around each client, with their radius."""
         self.moved: list[Callable[[Session, float, float], None]] = []
         """Whom to tell where a client is, whenever it says so."""
+        self._blocks: BlockTeller | None = None
         self._watching = 0
         self._tracks = Tracks(self.options.max_tracked_objects, self.options.max_tracked_insides)
         self.placed: Callable[[Spot], None] | None = None
@@ -102,6 +104,14 @@ class GeoPlugin(Plugin):
         self._finder = PlaceFinder(engine.space, self._rules)
         self._records = records_of(engine.hooks.plugins, "positions")
         self.payloads = payloads_of(engine, self.counters, self.options.max_json_bytes)
+        if self.options.blocks_interval_s:
+            interval_s, most = self.options.blocks_interval_s, self.options.max_blocks
+            self._blocks = BlockTeller(engine, self._groups.values, interval_s, most)
+
+    def stop(self) -> None:
+        """Tell no more of the index."""
+        if self._blocks is not None:
+            self._blocks.stop()
 
     def concerns(self, topic: str) -> bool:
         """Topics of `$geo` subscriptions, of positions and of fences."""

@@ -71,6 +71,11 @@ class Spot:
         return zone is not None and zone.holds(place)
 
     @property
+    def moves(self) -> bool:
+        """Whether it is around a client, wherever that is: then its key names the session."""
+        return isinstance(self.key, tuple)
+
+    @property
     def deserted(self) -> bool:
         """Whether no subscription is left."""
         return not (self.members or self.picky or self.watchers)
@@ -144,6 +149,11 @@ class Group:
         """Forget a spot that nobody needs."""
         self.place(spot, None)
         self.spots.pop(spot.key, None)
+
+    @property
+    def index(self) -> QRIndex[Spot] | None:
+        """The index of the spots; None while they are few."""
+        return self._index
 
     def find(self, place: Place) -> list[Spot]:
         """The spots that a point is in, or that have a place in common with a box."""
