@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import socket
+import sysconfig
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 
@@ -57,6 +60,12 @@ def importable(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package it would be in
         return False
+
+
+def nats_program() -> str | None:
+    """Where the NATS server is: the one installed with us, else the one on the path; None if there is none."""
+    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
+    return str(beside) if beside.exists() else shutil.which("nats-server")
 
 
 def why_no_java() -> str | None:

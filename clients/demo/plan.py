@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from clients.cli import COMMANDS
-from clients.machine import importable, why_no_java, why_taken
+from clients.machine import importable, nats_program, why_no_java, why_taken
 
 if TYPE_CHECKING:
     import argparse
@@ -201,9 +199,3 @@ def planned(arguments: argparse.Namespace, data: Path) -> Plan:
         dashboard,
         tuple(missing),
     )
-
-
-def nats_program() -> str | None:
-    """Where the NATS server is: the one installed with us, else the one on the path."""
-    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
-    return str(beside) if beside.exists() else shutil.which("nats-server")

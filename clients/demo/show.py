@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from clients.city import topics
 from clients.city.connection import Connection
-from clients.demo.plan import HOST, DemoError, nats_program
+from clients.demo.plan import HOST, DemoError
 from clients.demo.processes import Child, memory_bytes, stop_all
+from clients.machine import nats_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
