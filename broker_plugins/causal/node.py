@@ -177,6 +177,11 @@ class CausalNode:
         """When `poll` has something to do, if nothing arrives before; None while nothing waits."""
         return self._room.next_alarm()
 
+    def allow_skew(self, skew_us: int) -> None:
+        """Change how far any member's clock may be from the true time: more, or less, has been measured."""
+        self.state.margin_us = 2 * skew_us
+        self._ahead_us = 2 * skew_us + self.state.lifetime_us
+
     def member_left(self, name: str, now: int) -> None:
         """Take a node off the roster and out of everything this node knows."""
         self.state.forget_destination(self.roster.leave(name, self._at(now)))

@@ -11,6 +11,8 @@ from broker_plugins.cluster.wire import AskBuckets, AskRetained, Buckets, Frame,
 from broker_plugins.engine import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker_plugins.cluster.fabric import Fabric
     from broker_plugins.cluster.hybrid_clock import HybridClock
     from broker_plugins.cluster.options import ClusterCounters
@@ -42,15 +44,23 @@ class Convergence:
         clock: stamps what is published here.
         max_removals: how many removals are remembered.
         counters: what to count in.
+        ordered: whether messages of a topic are delivered in an order; a repair then only keeps what was missed.
     """
 
     def __init__(
-        self, engine: Engine, node: str, clock: HybridClock, max_removals: int, counters: ClusterCounters
+        self,
+        engine: Engine,
+        node: str,
+        clock: HybridClock,
+        max_removals: int,
+        counters: ClusterCounters,
+        ordered: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._engine = engine
         self._node = node
         self._clock = clock
         self._counters = counters
+        self._ordered = ordered
         self.ledger = RetainedLedger(max_removals)
 
     def load(self) -> None:
@@ -116,7 +126,11 @@ class Convergence:
             answer = decode(await fabric.ask(peer, encode(AskRetained(bucket, after))), Retained)
             for frame in answer.frames:
                 if frame.stamp is not None and self.ledger.wants(frame.topic, frame.stamp, frame.payload):
-                    self._engine.publish(message_of(frame, peer))
+                    missed = message_of(frame, peer)
+                    if self._ordered(frame.topic):
+                        self._engine.retain(missed)
+                    else:
+                        self._engine.publish(missed)
                     self._counters.retained_repairs += 1
             if not answer.more or not answer.frames:
                 return

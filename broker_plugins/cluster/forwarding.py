@@ -8,6 +8,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from broker_plugins.cluster.convergence import FROM, is_shared, kept_properties, message_of, stamp_of
 from broker_plugins.cluster.lanes import Lane
 from broker_plugins.cluster.wire import DURABLE, Batch, Frame, WireError, decode
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from broker_plugins.cluster.announcing import Announcing
+    from broker_plugins.cluster.causal_groups import CausalGroups, Group
     from broker_plugins.cluster.convergence import Convergence
     from broker_plugins.cluster.node import Node, Part
     from broker_plugins.engine import Message, Selection
@@ -37,6 +40,7 @@ class Forwarding:
         announcing: who wants what.
         parts: those that decide where a message goes, and when one that came is published.
         convergence: the retained messages.
+        order: the causal groups.
         saw: told of every message that came, by the node it was published on and its number there.
     """
 
@@ -46,6 +50,7 @@ class Forwarding:
         announcing: Announcing,
         parts: Sequence[Part],
         convergence: Convergence,
+        order: CausalGroups,
         saw: Callable[[str, int], None],
     ) -> None:
         self._node = node
@@ -53,6 +58,7 @@ class Forwarding:
         self._routing = [part.route for part in parts]
         self._taking = [part.take for part in parts]
         self._convergence = convergence
+        self._order = order
         self._saw = saw
         self._numbers = itertools.count(node.incarnation << 20)
         self._lanes: dict[str, Lane] = {}
@@ -91,6 +97,10 @@ class Forwarding:
                 if here is not None:
                     del selection.groups[here]
         targets = self._targets(message)
+        causal = self._order.group_of(message.topic)
+        if causal is not None:
+            self._send_ordered(causal, message, targets, assigned)
+            return
         for route in self._routing:
             targets = route(message, targets)
         plain: Frame | None = None
@@ -100,6 +110,21 @@ class Forwarding:
                 self.send(node, plain, message)
         for node, groups in assigned.items():
             self.send(node, self.frame(message, groups), message)
+
+    def _send_ordered(
+        self, causal: Group, message: Message, targets: dict[str, int], assigned: dict[str, list[str]]
+    ) -> None:
+        """Send a message of a causal group, to each node with what must come before it there.
+
+        It goes to all that want the topic, straight, whatever is in it: who has heard of it is part of the order. A
+        node that is not there now would have it too late.
+        """
+        nodes = [node for node in {**targets, **assigned} if self._node.members.is_alive(node)]
+        controls = self._order.stamp(causal, message, nodes)
+        frame = self.frame(message)
+        for node in nodes:
+            copy = msgspec.structs.replace(frame, groups=assigned.get(node, []), causal=controls.get(node, b""))
+            self.send(node, copy, message)
 
     def _choose(self, group: str, nodes: list[str], here: object) -> str | None:
         """The node whose turn it is to serve a shared subscription; None for this one."""

@@ -39,10 +39,15 @@ class Node:
         self.options = options
         self.counters = counters
         self.name = options.node
+        self._clock_offset_us = round(options.clock_offset_ms * 1000)
         self.incarnation = time.time_ns() // 1_000_000
         self.members = Members(options.lease_s, options.away_s)
-        self.clock = HybridClock(lambda: time.time_ns() // 1_000_000)
+        self.clock = HybridClock(lambda: self.wall_us() // 1000)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def wall_us(self) -> int:
+        """The clock of this node, in microseconds since 1970."""
+        return time.time_ns() // 1000 + self._clock_offset_us
 
     def work(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Do something that takes a while; what fails is logged."""

@@ -6,6 +6,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 
+from broker_plugins.cluster.causal_rules import read_rules
 from broker_plugins.engine import EngineError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -74,6 +75,18 @@ class ClusterOptions:
     """Time between two looks at how busy the blocks are."""
     slow_regions_file: str = ""
     """Slow regions as `spark_jobs.mine_regions` proposes them; if not said, nodes find them from what they see."""
+    causal: dict[str, str] = field(default_factory=dict)
+    """Causal groups: by topic filter, the first that matches, how long a message lives, such as `250ms`. Its messages
+    reach every node's subscribers in causal order and within that time, or not at all. The same on all nodes."""
+    causal_skew_ms: float = 5.0
+    """How far the clocks of nodes in a causal group are taken to be apart at least; what is measured widens it."""
+    causal_clock_part: float = 0.5
+    """Part of a group's lifetime by which another node's clock may be off; with one that is off by more, messages are
+    exchanged as ordinary ones, unordered."""
+    max_causal_waiting: int = 10_000
+    """Messages of one causal group that wait on this node for others to come first; one more is dropped and counted."""
+    clock_offset_ms: float = 0.0
+    """For tests: added to this node's clock."""
 
     def __post_init__(self) -> None:
         self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
@@ -101,6 +114,13 @@ class ClusterOptions:
             )
         if not self.block_border >= 0:
             raise EngineError(f"block_border: {self.block_border} is below 0")
+        self.causal_rules = read_rules(self.causal)
+        if not 0 < self.causal_clock_part <= 1:
+            raise EngineError(f"causal_clock_part: {self.causal_clock_part} is not above 0 and up to 1")
+        if not 0 <= self.causal_skew_ms <= 60_000:
+            raise EngineError(f"causal_skew_ms: {self.causal_skew_ms} is not from 0 to 60000")
+        if self.max_causal_waiting < 1:
+            raise EngineError(f"max_causal_waiting: {self.max_causal_waiting} is too small; it is at least 1")
 
 
 @dataclass(slots=True)
@@ -153,3 +173,31 @@ class ClusterCounters:
     """Positioned messages not sent to a node that wants their topic, because nobody listens there."""
     region_unsure: int = 0
     """Positioned messages sent to a node because it was not known well enough where somebody listens."""
+    causal_sent: int = 0
+    """Messages of causal groups sent to other nodes with what comes before them, counted once for each."""
+    causal_control_bytes: int = 0
+    """Bytes of this control information."""
+    causal_delivered: int = 0
+    """Messages of causal groups from other nodes, delivered in order and in time."""
+    causal_waited: int = 0
+    """Those of them that came out of order, and waited for others to come first."""
+    causal_waited_us: int = 0
+    """How long they waited, all together, in microseconds."""
+    causal_longest_wait_us: int = 0
+    """How long the one that waited longest did, in microseconds."""
+    causal_late: int = 0
+    """Messages of causal groups dropped because they came after their lifetime."""
+    causal_outlived: int = 0
+    """Messages dropped because their own, shorter lifetime ended while they waited."""
+    causal_stalled: int = 0
+    """Messages dropped because this node was too busy to deliver them in time."""
+    causal_overflows: int = 0
+    """Messages dropped because `max_causal_waiting` was reached."""
+    causal_duplicates: int = 0
+    """Messages of causal groups that had come before."""
+    causal_strangers: int = 0
+    """Messages dropped because they were for this node's life before a restart, or stamped far in the future."""
+    causal_unordered: int = 0
+    """Messages of causal groups exchanged as ordinary ones, because the other node's clock or groups do not fit."""
+    causal_refusals: int = 0
+    """Times another node was refused in a causal group because of its clock."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker_plugins.cluster.announcing import Announcing
+from broker_plugins.cluster.causal_groups import CausalGroups
 from broker_plugins.cluster.convergence import Convergence
 from broker_plugins.cluster.fabric import Fabric
 from broker_plugins.cluster.forwarding import Forwarding
@@ -67,7 +68,8 @@ class ClusterPlugin(Plugin):
         self.announcing = Announcing(self.node)
         self.overlay = Overlay(self.node, self.announcing)
         self.regions = Regions(self.node)
-        self.parts: list[Part] = [self.announcing, self.regions, self.overlay]
+        self.causal = CausalGroups(self.node)
+        self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.overlay]
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None
@@ -82,9 +84,11 @@ class ClusterPlugin(Plugin):
             self._server.start()
         node.engine = engine
         node.fabric = Fabric(options, node.incarnation, self._subjects(), self._joined)
-        self.convergence = Convergence(engine, node.name, node.clock, options.max_removals, self.counters)
+        self.convergence = Convergence(
+            engine, node.name, node.clock, options.max_removals, self.counters, self.causal.orders
+        )
         self.moving = Moving(engine, node.fabric, node.members, self.counters, node.number)
-        self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.moving.saw)
+        self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.causal, self.moving.saw)
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct]] = {
             AskBuckets: lambda _: self.convergence.buckets(),

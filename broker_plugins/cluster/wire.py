@@ -45,6 +45,8 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
     """For a retained message: what plugins keep with it, as JSON."""
     number: int = 0
     """Tells the message from all others of the node it was published on."""
+    causal: bytes = b""
+    """For a message in a causal group: what must come before it there."""
 
 
 class Batch(msgspec.Struct, array_like=True, gc=False):

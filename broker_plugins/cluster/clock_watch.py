@@ -1,0 +1,66 @@
+"""Asks the other nodes what time it is there: a few times when they meet, and again every minute."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import gather
+from typing import TYPE_CHECKING, Any, Final
+
+from broker_plugins.cluster.causal_wire import AskTime, Time
+from broker_plugins.cluster.clock_offsets import ClockOffsets, sample
+from broker_plugins.cluster.mail_reader import FAULTS
+from broker_plugins.cluster.wire import WireError, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import msgspec
+
+    from broker_plugins.cluster.node import Node
+
+log = logging.getLogger(__name__)
+
+FIRST_TIMES: Final = 5
+TIMES: Final = 3
+PAUSE_US: Final = 60_000_000
+
+
+class ClockWatch:
+    """Knows how far other nodes' clocks are off.
+
+    Args:
+        node: this node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.offsets = ClockOffsets()
+        self._asked_us = 0
+
+    def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
+        """What time it is here."""
+        return {AskTime: lambda _: Time(self._node.wall_us())}
+
+    async def ask_all(self, nodes: Iterable[str], times: int = FIRST_TIMES) -> None:
+        """Ask nodes the time, all at once and each several times."""
+        await gather(*(self._ask(node, times) for node in nodes))
+
+    async def beat(self) -> bool:
+        """Ask again if it is time to; True if it was."""
+        now = self._node.wall_us()
+        if abs(now - self._asked_us) < PAUSE_US:
+            return False
+        self._asked_us = now
+        await self.ask_all(self._node.members.alive(), TIMES)
+        return True
+
+    async def _ask(self, node: str, times: int) -> None:
+        question = encode(AskTime())
+        for _ in range(times):
+            asked = self._node.wall_us()
+            try:
+                answer = decode(await self._node.fabric.ask(node, question), Time)
+            except (*FAULTS, WireError) as error:
+                log.debug("node %s does not say the time: %s", node, error)
+                return
+            self.offsets.add(node, sample(asked, answer.us, self._node.wall_us()))

@@ -1,0 +1,137 @@
+"""A slow network for tests: TCP proxies that delay what passes through them, and NATS servers joined through them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Self
+
+from broker_plugins.cluster.server import program
+from tests.brokers import free_port
+from tests.mqtt_wire import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from contextlib import ExitStack
+    from pathlib import Path
+
+
+class SlowNetwork:
+    """Proxies in a thread of their own; `delay_s` holds for every byte that comes from now on, in both directions."""
+
+    def __init__(self) -> None:
+        self.delay_s = 0.0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def proxy(self, to: int) -> int:
+        """A port that leads to another one, with the delay."""
+
+        async def listen() -> int:
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                try:
+                    there, back = await asyncio.open_connection("127.0.0.1", to)
+                except OSError:
+                    writer.close()
+                    return
+                for source, sink in ((reader, back), (there, writer)):
+                    self._run(self._carry(source, sink))
+
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            self._servers.append(server)
+            return int(server.sockets[0].getsockname()[1])
+
+        return asyncio.run_coroutine_threadsafe(listen(), self._loop).result(10)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Carry bytes in their order, each chunk so much later than it came."""
+        due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        self._run(self._release(due, sink))
+        data = b"-"
+        while data:
+            try:
+                data = await source.read(65_536)
+            except OSError:
+                data = b""
+            due.put_nowait((self._loop.time() + self.delay_s, data))
+
+    async def _release(self, due: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                at, data = await due.get()
+                await asyncio.sleep(max(0.0, at - self._loop.time()))
+                if not data:
+                    break
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+
+class NatsCluster:
+    """Three NATS servers: the middle one is near to both others, which reach each other through the slow network."""
+
+    def __init__(self, directory: Path, stack: ExitStack, network: SlowNetwork) -> None:
+        self._directory = directory
+        self._stack = stack
+        self.ports = [free_port() for _ in range(3)]
+        routes = [free_port() for _ in range(3)]
+        for number in range(3):
+            # All dial the middle one (as does itself, for JetStream asks for a route to somewhere); of each other the
+            # outer two learn from it, under the address of a proxy.
+            dials = f'routes: ["nats://127.0.0.1:{routes[1]}"]'
+            told = "" if number == 1 else f'advertise: "127.0.0.1:{network.proxy(routes[number])}"'
+            store = directory / f"nats-{number}"
+            store.mkdir()
+            configuration = store / "nats.conf"
+            configuration.write_text(
+                f'server_name: n{number}\nlisten: "127.0.0.1:{self.ports[number]}"\n'
+                f'jetstream {{ store_dir: "{store}" }}\n'
+                f'cluster {{ name: far\nlisten: "127.0.0.1:{routes[number]}"\n{dials}\n{told}\n}}\n'
+            )
+            with (store / "log").open("ab") as log:
+                process = subprocess.Popen(
+                    [program(), "-c", str(configuration)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            stack.callback(_end, process)
+        wait_for(self._whole, "the NATS servers to be one cluster", 60)
+
+    def _whole(self) -> bool:
+        logs = "".join((self._directory / f"nats-{number}" / "log").read_text() for number in range(3))
+        return "JetStream cluster new metadata leader" in logs
+
+    def url(self, number: int) -> str:
+        return f"nats://127.0.0.1:{self.ports[number]}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
