@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 WISHES = "wishes."
 MAX_TOPICS = 65_536
+MANY = 256
+"""Changes in one delta from which it is worth squeezing."""
 
 
 class Announcing(Part):
@@ -61,16 +63,17 @@ class Announcing(Part):
         if not subscription.inner.startswith("$"):
             durable = subscription.session.persistent
             self.own.add(subscription.inner, _group(subscription), durable, _is_local(subscription))
-            self._announce_soon()
+            self.announce_soon()
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """Announce a filter that this node does not hold any more."""
         if not subscription.inner.startswith("$"):
             durable = subscription.session.persistent
             self.own.remove(subscription.inner, _group(subscription), durable, _is_local(subscription))
-            self._announce_soon()
+            self.announce_soon()
 
-    def _announce_soon(self) -> None:
+    def announce_soon(self) -> None:
+        """Announce what has changed when this turn of the loop is over."""
         if not self._announcing:
             self._announcing = True
             self.node.engine.loop.call_soon(self._announce)
@@ -82,13 +85,15 @@ class Announcing(Part):
         delta = self.own.delta()
         fabric = self.node.fabric
         if delta is not None and fabric.ready:
-            self.node.work(fabric.publish(fabric.subject("wishes"), encode(delta)))
+            squeeze = len(delta.wishes) >= MANY
+            self.node.work(fabric.publish(fabric.subject("wishes"), encode(delta, squeeze)))
 
     async def beat(self) -> None:
         """Keep in the directory what others are to send here while this node is away."""
         if self._remembered != self.own.version:
             version, value = self.own.version, encode(self.own.durable(), squeeze=True)
-            await self.node.fabric.directory_change(WISHES + self.node.name, lambda _: value)
+            change = self.node.fabric.directory_change
+            await change(WISHES + self.node.name, lambda known: None if known == value else value)
             self._remembered = version
 
     # Those of the others.

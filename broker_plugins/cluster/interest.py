@@ -3,7 +3,8 @@
 A node counts its subscriptions by filter and announces only that a filter came or went, as numbered deltas. Whoever
 misses one sees it at the next number, or at the version in the node's next hello, and asks for everything again. A
 filter inside a smart subscription is announced as an ordinary one: the message travels, and is matched where the
-subscription is. Shared subscriptions are announced by their whole text, because one node is chosen for each.
+subscription is. Shared subscriptions are announced by their whole text, because one node is chosen for each. Filters of
+`$geo` subscriptions are announced for each block of the map in which somebody listens, too, with the map's version.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Key = tuple[str, str]
-"""The inner filter, and the whole text of a shared one or nothing."""
+"""The inner filter, and the whole text of a shared one, or a block of the map after a `BLOCK`, or nothing."""
+BLOCK = "@"
+MAP: Key = ("", BLOCK)
+"""Its state is not how a filter is held but by which version of the map blocks are named."""
+EVERYWHERE = "*"
+"""In place of a block: any of them."""
 
 
 class OwnWishes:
@@ -35,13 +41,37 @@ class OwnWishes:
         """How many filters came, went or changed so far."""
         # How many subscriptions: of sessions that end, of those that outlive; of both, those that want it everywhere.
         self._held: dict[Key, list[int]] = {}
+        self._in_blocks = 0
+        self._map = 0
         self._announced: dict[Key, int] = {}
         self._changed: dict[Key, None] = {}
         self._touched = False
         self._base = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._held) - self._in_blocks
+
+    @property
+    def in_blocks(self) -> int:
+        """How many filters are held in blocks, counted once in each."""
+        return self._in_blocks
+
+    def listen(self, inner: str, block: str) -> None:
+        """Somebody listens in a block."""
+        before = len(self._held)
+        self.add(inner, BLOCK + block, durable=False)
+        self._in_blocks += len(self._held) - before
+
+    def unlisten(self, inner: str, block: str) -> None:
+        """Somebody does so no more."""
+        before = len(self._held)
+        self.remove(inner, BLOCK + block, durable=False)
+        self._in_blocks += len(self._held) - before
+
+    def chart(self, version: int) -> None:
+        """From here on, blocks are those of another version of the map."""
+        self._map = version
+        self._changed[MAP] = None
 
     def add(self, inner: str, group: str, durable: bool, local: bool = False) -> None:
         """A subscription was made; `local` if it wants only what happens in some blocks of the map."""
@@ -60,6 +90,8 @@ class OwnWishes:
         self._changed[inner, group] = None
 
     def _state(self, key: Key) -> int:
+        if key == MAP:
+            return self._map
         counts = self._held.get(key)
         if counts is None:
             return GONE
@@ -89,7 +121,8 @@ class OwnWishes:
 
     def durable(self) -> Delta:
         """What others are to remember while this node is away; version -1, because it is not everything."""
-        wishes = [Wish(*key, state) for key, state in self._announced.items() if state & DURABLE]
+        announced = self._announced.items()
+        wishes = [Wish(*key, state) for key, state in announced if state & DURABLE and not key[1].startswith(BLOCK)]
         return Delta(self.node, self.incarnation, 0, -1, wishes)
 
     def snapshot(self) -> Delta:
@@ -112,12 +145,14 @@ class Wanting(NamedTuple):
 class _Known:
     """What is known of one node."""
 
-    __slots__ = ("incarnation", "states", "version")
+    __slots__ = ("blocks", "incarnation", "states", "version")
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.version = -1
         self.states: dict[Key, int] = {}
+        self.blocks: dict[str, set[str]] = {}
+        """For each filter the blocks in which somebody listens."""
 
 
 class OtherWishes:
@@ -166,6 +201,9 @@ class OtherWishes:
             key = (inner, group)
             if known.states.get(key, GONE) == state:
                 continue
+            if group.startswith(BLOCK):
+                _set_block(known, key, state)
+                continue  # it changes nothing about who wants which topic
             if state == GONE:
                 del known.states[key]
                 self._tree.remove(inner, (node, inner, group))
@@ -200,6 +238,37 @@ class OtherWishes:
                 found.setdefault(node, []).append(inner)
         return found
 
+    def listens(self, node: str, version: int, inners: Iterable[str], blocks: set[str]) -> bool | None:
+        """Whether somebody on a node listens to one of some filters in one of some blocks of a version of the map.
+
+        None if that is not known, or known for another version.
+        """
+        known = self._nodes.get(node)
+        if known is None or known.states.get(MAP) != version:
+            return None
+        for inner in inners:
+            listening = known.blocks.get(inner)
+            if listening is not None and (EVERYWHERE in listening or not listening.isdisjoint(blocks)):
+                return True
+        return False
+
     def nodes(self) -> dict[str, int]:
         """How many filters each known node holds."""
         return {node: len(known.states) for node, known in self._nodes.items()}
+
+
+def _set_block(known: _Known, key: Key, state: int) -> None:
+    inner, group = key
+    if state == GONE:
+        del known.states[key]
+    else:
+        known.states[key] = state
+    if key == MAP:
+        return
+    if state != GONE:
+        known.blocks.setdefault(inner, set()).add(group[len(BLOCK) :])
+        return
+    left = known.blocks[inner]
+    left.discard(group[len(BLOCK) :])
+    if not left:
+        del known.blocks[inner]

@@ -7,6 +7,7 @@ how it gets into the directory, is not decided here.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -101,15 +102,10 @@ def adapted(
         depth: blocks are not merged beyond the first ones.
         most_blocks: if splitting came to more, the heaviest blocks stay heavier than the capacity.
     """
-    limits = tree.limits
-    # Siblings at the first depth weigh enough together not to be merged, whatever they weigh.
-    floor = limits.merge_share * limits.capacity / 4
-    first = {block.id for block in tree if not block.slow and depth_of(block.id) <= depth}
     factor = 1.0
     while True:
-        weights = {
-            block.id: max(loads.get(block.id, 0.0) / factor, floor if block.id in first else 0.0) for block in tree
-        }
+        weights = {block.id: loads.get(block.id, 0.0) / factor for block in tree}
+        _hold(weights, depth, tree.limits)
         found = adapt_tree(tree, weights, sample)
         if len(found) <= max(most_blocks, len(tree)) or factor > 1e9:
             break
@@ -117,6 +113,19 @@ def adapted(
     if {block.id for block in found} == {block.id for block in tree}:
         return tree  # only loads differ: nobody needs to hear of that
     return replace_version(found, tree.version + 1)
+
+
+def _hold(weights: dict[str, float], depth: int, limits: Limits) -> None:
+    """Let each of the first blocks weigh so much that four of them are not merged, though its parts may be."""
+    floor = 1.001 * limits.merge_share * limits.capacity / 4
+    parts: dict[str, list[str]] = {}
+    for name in weights:
+        if name.startswith("q") and depth_of(name) >= depth:
+            parts.setdefault(name[: 1 + depth], []).append(name)
+    for names in parts.values():
+        missing = floor - math.fsum(weights[name] for name in names)
+        if missing > 0:
+            weights[names[0]] += missing
 
 
 def with_slow_regions(tree: RegionTree, boxes: Iterable[Sequence[float]]) -> RegionTree:

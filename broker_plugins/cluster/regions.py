@@ -11,6 +11,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from broker_plugins.cluster.convergence import FROM
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.node import Part
@@ -29,6 +31,7 @@ from broker_plugins.cluster.region_directory import (
 from broker_plugins.cluster.region_load import Loads, Trails, Watcher
 from broker_plugins.cluster.region_wire import AskBlocks, Chart, Charted, ChartedBlock, Load
 from broker_plugins.cluster.wire import WireError, encode
+from broker_plugins.engine import Message
 from broker_plugins.geo.plugin import GeoPlugin
 from broker_plugins.geo.zones import index_space
 from spatial_index import Limits, SpatialIndexError
@@ -36,10 +39,7 @@ from spatial_index import Limits, SpatialIndexError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import msgspec
-
     from broker_plugins.cluster.node import Node
-    from broker_plugins.engine import Message
     from broker_plugins.places import Place
     from spatial_index import Block, Box, RegionTree
     from spatial_index.spaces import Space
@@ -48,6 +48,10 @@ log = logging.getLogger(__name__)
 
 BLOCKS = "blocks"
 """The key in the directory."""
+TOPIC = "$SYS/broker/locus/cluster/blocks"
+"""Where clients of this node find the map, retained, as JSON."""
+SHOWN = 512
+"""Blocks in it, the busiest ones."""
 LOOK_S = 0.25
 """Time between two looks at who is there."""
 LATE_S = 1.0
@@ -77,6 +81,7 @@ class Regions(Part):
         self._reported = self._weighed = time.monotonic()
         self._trusting_until = 0.0
         self._last: Message | None = None
+        self._shown = b""
 
     # What others ask.
 
@@ -122,6 +127,28 @@ class Regions(Part):
         loads = self.loads.by_block(tree)
         blocks = [ChartedBlock(block.id, _sides(block.box), block.owner, round(loads[block.id], 3)) for block in tree]
         return Chart(tree.version, _sides(tree.space.bounds), tree.limits.capacity, blocks)
+
+    def _show(self) -> None:
+        """Publish the map to whoever watches this node."""
+        chart, counters = self.chart(), self.node.counters
+        blocks = sorted(chart.blocks, key=lambda block: (-block.load, block.id))[:SHOWN]
+        figures = {
+            "version": chart.version,
+            "bounds": chart.bounds,
+            "capacity": chart.capacity,
+            "count": len(chart.blocks),
+            "blocks": [{"id": each.id, "box": each.box, "owner": each.owner, "load": each.load} for each in blocks],
+            "moves": counters.block_moves,
+            "splits": counters.block_splits,
+            "merges": counters.block_merges,
+            "sent": counters.region_sent,
+            "spared": counters.region_spared,
+            "unsure": counters.region_unsure,
+        }
+        payload = msgspec.json.encode(figures)
+        if payload != self._shown:
+            self._shown = payload
+            self.node.engine.publish(Message(TOPIC, payload, retain=True, volatile=True))
 
     # What this node sees.
 
@@ -242,6 +269,7 @@ class Regions(Part):
             load = self._watcher.report(now - self._reported)
             self._reported = now
             await self.node.fabric.publish(self.node.fabric.subject("load"), encode(load))
+            self._show()
         if min(self.node.members.alive(), default=name) < name:
             self._weighed = now
             return

@@ -76,6 +76,11 @@ class Spot:
         return isinstance(self.key, tuple)
 
     @property
+    def moves(self) -> bool:
+        """Whether it is around a client, wherever that is: then its key names the session."""
+        return isinstance(self.key, tuple)
+
+    @property
     def deserted(self) -> bool:
         """Whether no subscription is left."""
         return not (self.members or self.picky or self.watchers)

@@ -49,6 +49,7 @@ class Cluster:
             "servers": [self.fabric.url],
             "hello_s": 0.3,
             "lease_s": 1.5,
+            **self._plugins.get(CLUSTER, {}),
         }
         broker = self._stack.enter_context(
             locus(plugins={**plugins, **self._plugins, CLUSTER: options}, port=port, directory=directory)

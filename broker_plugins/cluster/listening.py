@@ -1,0 +1,121 @@
+"""Where somebody listens: a message that happens somewhere goes to the nodes with a `$geo` subscription around there.
+
+What nodes announce of their filters says in which blocks of the map each is listened to. A node is left out of the way
+of a message only if all its filters for the topic are such filters, it has said so in terms of the very version of the
+map this node goes by, and nobody there listens in a block that the message touches. In all other cases a message goes
+where it would go without a map, so nothing is lost while blocks or listeners move; and it goes straight from the node
+it was published on, so it comes once, in order, and is acknowledged as any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker_plugins.cluster.node import Part
+from broker_plugins.cluster.own_blocks import OwnBlocks
+from broker_plugins.geo.zones import solid
+from spatial_index import Circle, Point
+from spatial_index.shapes import measured
+
+if TYPE_CHECKING:
+    from broker_plugins.cluster.announcing import Announcing
+    from broker_plugins.cluster.node import Node
+    from broker_plugins.cluster.regions import Regions
+    from broker_plugins.engine import Message
+    from broker_plugins.geo.spots import Spot
+    from broker_plugins.places import Place
+    from spatial_index import RegionTree
+
+MARGIN = 0.25
+"""What moves with a client is announced this share of its radius wider, and anew before the client has left that."""
+
+
+class Listening(Part):
+    """Announces where this node's subscribers listen, and leaves out nodes where nobody does.
+
+    Args:
+        node: this node.
+        announcing: the filters of all nodes.
+        regions: the map.
+    """
+
+    def __init__(self, node: Node, announcing: Announcing, regions: Regions) -> None:
+        super().__init__(node)
+        self._announcing = announcing
+        self._regions = regions
+        self._own = OwnBlocks(announcing.own)
+        regions.adopted.append(self._adopted)
+
+    # Here.
+
+    def recovered(self) -> None:
+        """Take in where subscriptions listen that were restored, and hear of others."""
+        geo = self._regions.geo
+        if geo is not None:
+            geo.placed = self._placed
+            for spot in geo.spots():
+                self._placed(spot)
+
+    def _adopted(self, tree: RegionTree) -> None:
+        self._own.adopt(tree)
+        self._announcing.announce_soon()
+
+    def _placed(self, spot: Spot) -> None:
+        shape = spot.shape
+        if shape is None:
+            self._own.drop(spot)
+            self._announcing.announce_soon()
+            return
+        space = spot.group.space
+        if isinstance(shape, Circle) and spot.moves:
+            margin = max(shape.radius * MARGIN, self.node.options.block_border)
+            longest = space.longest_radius()
+            if self._own.covers(spot, space.cover(shape.x, shape.y, min(shape.radius + margin / 2, longest))):
+                return
+            pieces = space.cover(shape.x, shape.y, min(shape.radius + margin, longest))
+        else:
+            pieces = measured(space, shape)[0]
+        self._own.put(spot, spot.group.inner, pieces)
+        self._announcing.announce_soon()
+
+    # To the others.
+
+    def route(self, message: Message, nodes: dict[str, int]) -> dict[str, int]:
+        """Leave out the nodes where nobody listens around the place of a message."""
+        if message.retain or self._regions.geo is None:
+            return nodes
+        local = self._announcing.wanting(message.topic).local
+        if not local or local.keys().isdisjoint(nodes):
+            return nodes
+        place = self._regions.geo.place_of(message)
+        if place is None:
+            return nodes  # and the others will find none either, if they are configured alike
+        counters = self.node.counters
+        tree = self._regions.tree if self._regions.sure else None
+        if tree is None:
+            counters.region_unsure += len(local.keys() & nodes.keys())
+            return nodes
+        blocks = _touched(tree, place)
+        kept: dict[str, int] = {}
+        for node, state in nodes.items():
+            if node in local:
+                listens = self._announcing.others.listens(node, tree.version, local[node], blocks)
+                if listens is False:
+                    counters.region_spared += 1
+                    continue
+                if listens:
+                    counters.region_sent += 1
+                else:
+                    counters.region_unsure += 1
+            kept[node] = state
+        return kept
+
+
+def _touched(tree: RegionTree, place: Place) -> set[str]:
+    """The blocks that a message touches."""
+    if len(place) == 2:
+        return {tree.home(*place).id}
+    box = solid(place, tree.space)
+    if isinstance(box, Point):
+        return {tree.home(box.x, box.y).id}
+    return {block.id for block in tree.owner_blocks(box)}

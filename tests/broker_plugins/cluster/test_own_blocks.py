@@ -1,0 +1,147 @@
+"""What a node announces of where it listens is right on the others, while areas and blocks move and deltas are lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from broker_plugins.cluster.interest import OtherWishes, OwnWishes
+from broker_plugins.cluster.own_blocks import OwnBlocks
+from broker_plugins.cluster.wire import Delta, decode, encode
+from spatial_index import WGS84, Box, Limits, Plane, RegionTree, adapt_tree, with_owners, with_regions
+
+if TYPE_CHECKING:
+    from spatial_index.spaces import Space
+
+INNERS = ("a", "b/#")
+SPACES: tuple[Space, ...] = (WGS84, Plane(0.0, 0.0, 8.0, 8.0))
+parts = st.integers(0, 32)
+
+
+class Announced(RuleBasedStateMachine):
+    """A node whose areas come, move and go over a map that changes, and one that hears of it over a bad line."""
+
+    @initialize(space=st.sampled_from(SPACES))
+    def begin(self, space: Space) -> None:
+        self.space = space
+        self.wishes = OwnWishes("x", 1)
+        self.own = OwnBlocks(self.wishes, many=9)
+        self.others = OtherWishes()
+        self.areas: dict[int, tuple[str, Box]] = {}
+        self.tree = RegionTree(space, Limits(capacity=10, max_depth=4))
+        self.own.adopt(self.tree)
+
+    def at(self, across: int, along: int) -> tuple[float, float]:
+        """A place on a grid on which borders of blocks lie."""
+        west, south, east, north = self.space.bounds
+        return west + (east - west) * across / 32, south + (north - south) * along / 32
+
+    @rule(key=st.integers(0, 20), inner=st.sampled_from(INNERS), x=parts, y=parts, width=parts, height=parts)
+    def put(self, key: int, inner: str, x: int, y: int, width: int, height: int) -> None:
+        if key in self.areas:
+            inner = self.areas[key][0]
+        box = Box(*self.at(x, y), *self.at(min(x + width // 2, 32), min(y + height // 2, 32)))
+        self.areas[key] = (inner, box)
+        self.own.put(key, inner, [box])
+        assert self.own.covers(key, [box])
+
+    @rule(key=st.integers(0, 20))
+    def drop(self, key: int) -> None:
+        self.areas.pop(key, None)
+        self.own.drop(key)
+
+    @rule(data=st.data())
+    def weigh(self, data: st.DataObject) -> None:
+        names = sorted(block.id for block in self.tree)
+        heavy = data.draw(st.sets(st.sampled_from(names), max_size=3))
+        self.change(adapt_tree(self.tree, {name: 11.0 if name in heavy else 0.5 for name in names}))
+
+    @rule(x=st.integers(0, 24), y=st.integers(0, 24), side=st.integers(0, 6))
+    def crowd(self, x: int, y: int, side: int) -> None:
+        regions = [Box(*self.at(x, y), *self.at(x + side + 1, y + side + 1))] if side else []
+        self.change(with_regions(self.tree, regions))
+
+    @rule(owner=st.sampled_from("xyz"))
+    def move(self, owner: str) -> None:
+        self.change(with_owners(self.tree, {block.id: owner for block in self.tree}))
+
+    def change(self, tree: RegionTree) -> None:
+        self.tree = tree
+        self.own.adopt(tree)
+
+    @rule(lost=st.booleans())
+    def announce(self, lost: bool) -> None:
+        delta = self.wishes.delta()
+        if delta is not None and not lost:
+            self.others.apply(decode(encode(delta), Delta))
+
+    @rule(places=st.lists(st.tuples(parts, parts), min_size=1, max_size=12))
+    def ask(self, places: list[tuple[int, int]]) -> None:
+        """All is announced, and asked for if something was lost: whoever listens at a place is found."""
+        self.announce(lost=False)
+        if not self.others.is_current("x", 1, self.wishes.version):
+            self.others.replace(decode(encode(self.wishes.snapshot(), squeeze=True), Delta))
+        for place in places:
+            x, y = self.at(*place)
+            home = self.tree.home(x, y).id
+            for inner in INNERS:
+                told = self.others.listens("x", self.tree.version, [inner], {home})
+                boxes = [box for name, box in self.areas.values() if name == inner]
+                if any(_holds(box, x, y) for box in boxes):
+                    assert told is True
+                touched = [self.tree.touched([box], 1000) or frozenset() for box in boxes]
+                if all(len(blocks) <= 9 for blocks in touched):
+                    assert told is any(home in blocks for blocks in touched)
+        assert self.others.listens("x", self.tree.version + 1, INNERS, {"q"}) is None
+
+    def teardown(self) -> None:
+        for key in list(getattr(self, "areas", ())):
+            self.own.drop(key)
+        if hasattr(self, "wishes"):
+            assert len(self.wishes) == self.wishes.in_blocks == len(self.own) == 0
+
+
+def _holds(box: Box, x: float, y: float) -> bool:
+    return box.west <= x <= box.east and box.south <= y <= box.north
+
+
+TestAnnounced = Announced.TestCase
+TestAnnounced.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def told(wishes: OwnWishes) -> OtherWishes:
+    """What another node knows of all that."""
+    others = OtherWishes()
+    wishes.delta()
+    others.replace(wishes.snapshot())
+    return others
+
+
+def test_an_area_of_too_many_blocks_is_everywhere_until_they_are_few() -> None:
+    wishes = OwnWishes("x", 1)
+    own = OwnBlocks(wishes, many=3)
+    whole = RegionTree(WGS84, Limits(capacity=1))
+    quartered = adapt_tree(whole, {"q": 2.0})
+    own.put("w", "a", [WGS84.bounds])
+    for version, tree, everywhere in ((1, whole, False), (2, quartered, True), (3, whole, False)):
+        own.adopt(RegionTree(WGS84, tree.limits, blocks=tree, version=version))
+        others = told(wishes)
+        assert wishes.in_blocks == 1
+        assert others.listens("x", version, ["a"], {"any"}) is everywhere
+        assert others.listens("x", version, ["a"], {"q"}) is True
+        assert others.listens("x", version, ["b"], {"q"}) is False
+
+
+def test_what_is_announced_is_bounded_and_nothing_is_lost_by_it() -> None:
+    wishes = OwnWishes("x", 1)
+    own = OwnBlocks(wishes, most=2)
+    own.adopt(RegionTree(WGS84))
+    for number in range(9):
+        own.put(number, f"t/{number}", [Box(0.0, 0.0, 1.0, 1.0)])
+    others = told(wishes)
+    assert others.listens("x", 1, ["t/0"], {"elsewhere"}) is False
+    for number in range(2, 9):
+        assert others.listens("x", 1, [f"t/{number}"], {"elsewhere"}) is True

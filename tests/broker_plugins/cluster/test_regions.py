@@ -1,0 +1,259 @@
+"""The map of a real cluster: who owns what, and which messages need not travel."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker_plugins.cluster.nodes import CLUSTER, Cluster, cluster
+from tests.broker_plugins.cluster.test_random import Subscriber
+from tests.mqtt_wire import Kind, Packet, Silence, Wire, acknowledge, connect, publish, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPIC = "$SYS/broker/locus/cluster/blocks"
+SECONDS = 60.0
+
+
+def options(**chosen: object) -> dict[str, dict[str, object]]:
+    return {CLUSTER: {"weigh_s": 0.4, "block_depth": 1, **chosen}}
+
+
+def chart(nodes: Cluster, name: str) -> dict[str, Any]:
+    """The map as a node shows it."""
+    with connect(nodes.port(name), f"watcher-{name}") as watcher:
+        watcher.subscribe((TOPIC, 0))
+        found: dict[str, Any] = json.loads(watcher.messages(1)[-1].payload)
+        return found
+
+
+def wait_for_map(nodes: Cluster, names: str, agreed: Any, what: str) -> dict[str, Any]:
+    """Wait until some nodes show the same version of a map with some property."""
+    seen: list[dict[str, Any]] = []
+
+    def reached() -> bool:
+        seen[:] = [chart(nodes, name) for name in names]
+        return len({each["version"] for each in seen}) == 1 and all(map(agreed, seen))
+
+    wait_for(reached, what, SECONDS)
+    return seen[0]
+
+
+def owners(found: dict[str, Any]) -> Counter[str]:
+    return Counter(block["owner"] for block in found["blocks"])
+
+
+def load(block: dict[str, Any]) -> float:
+    return float(block["load"])
+
+
+def at(topic: str, lon: float, lat: float) -> str:
+    return f"{topic}/@at:{lon},{lat}"
+
+
+def send(wire: Wire, topics: list[str], text: str, qos: int = 1) -> None:
+    """Publish and wait until all is acknowledged."""
+    for number, topic in enumerate(topics, 1):
+        wire.send(publish(topic, f"{text} {number}".encode(), qos=qos, packet_id=number))
+    for _ in topics if qos else ():
+        wire.expect(Kind.PUBACK if qos == 1 else Kind.PUBREC, SECONDS)
+    if qos == 2:
+        wire.send(*(acknowledge(Kind.PUBREL, number) for number, _ in enumerate(topics, 1)))
+        for _ in topics:
+            wire.expect(Kind.PUBCOMP, SECONDS)
+
+
+def test_blocks_are_shared_out_and_a_dead_node_s_go_to_the_others_and_come_back(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b", "c", plugins=options(block_depth=2)) as nodes:
+        first = wait_for_map(nodes, "abc", lambda found: set(owners(found)) == set("abc"), "all to own something")
+        assert len(first["blocks"]) == 16
+        assert min(owners(first).values()) >= 4
+        nodes.nodes["a"].kill()  # the one that proposes
+        lost = wait_for_map(nodes, "bc", lambda found: set(owners(found)) == set("bc"), "its blocks to move")
+        kept = {block["id"]: block["owner"] for block in first["blocks"] if block["owner"] != "a"}
+        assert kept.items() <= {block["id"]: block["owner"] for block in lost["blocks"]}.items()
+        nodes.start("a")
+        wait_for_map(nodes, "abc", lambda found: set(owners(found)) == set("abc"), "blocks to come back")
+        process = nodes.fabric.process
+        assert process is not None
+        process.kill()
+        process.wait()
+        before = chart(nodes, "b")
+        nodes.start_fabric()
+        after = wait_for_map(nodes, "abc", lambda found: found["version"] >= before["version"], "the map")
+        assert set(owners(after)) == set("abc")
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_does_not_travel_to_where_nobody_listens(tmp_path: Path, qos: int) -> None:
+    with cluster(tmp_path, "a", "b", "c", plugins=options()) as nodes:
+        wait_for_map(nodes, "abc", lambda found: set(owners(found)) == set("abc"), "all to own something")
+        with (
+            connect(nodes.port("b"), "east") as east,
+            connect(nodes.port("c"), "west") as west,
+            connect(nodes.port("c"), "walker") as walker,
+            connect(nodes.port("a"), "sender") as sender,
+        ):
+            east.subscribe(("$geo/bbox:90,30,110,50/v/#", 1))
+            west.subscribe(("$geo/circle:-100,-40,1000m/v/#", 1))
+            walker.send(publish("locus/me/position", b'{"lon": -50, "lat": -40}', qos=1))
+            walker.expect(Kind.PUBACK)
+            walker.subscribe(("$geo/near:2km/v/#", 1))
+            nodes.wait_heard(east, "a", at("v/1", 100, 40))
+            nodes.wait_heard(west, "a", at("v/1", -100, -40))
+            nodes.wait_heard(walker, "a", at("v/1", -50, -40))
+
+            def figures() -> tuple[int, int, int]:
+                found = chart(nodes, "a")
+                return found["sent"], found["spared"], found["unsure"]
+
+            wait_for_map(nodes, "a", lambda found: not any(map(load, found["blocks"])), "all probes to be counted")
+            before = figures()
+            send(sender, [at("v/2", 100, 40)] * 20 + [at("v/2", -100, -40)] * 10 + [at("v/2", -5, 50)] * 5, "x", qos)
+            assert len(east.messages(20)) == 20
+            assert len(west.messages(10)) == 10
+            for wire in (east, west, walker):
+                assert not wire.messages_until_ping()
+            wait_for(lambda: sum(figures()) == sum(before) + 70, "all to be counted", SECONDS)
+            sent, spared, unsure = (now - then for now, then in zip(figures(), before, strict=True))
+            assert (sent, spared, unsure) == (30, 40, 0)
+
+            # To the other end of the world: its new place is announced.
+            walker.send(publish("locus/me/position", b'{"lon": 150, "lat": 60}', qos=1))
+            walker.expect(Kind.PUBACK)
+            nodes.wait_heard(walker, "a", at("v/1", 150, 60))
+            send(sender, [at("v/2", 150, 60), at("v/2", -50, -40)], "there", qos)
+            assert [each.payload for each in walker.messages(1)] == [b"there 1"]
+
+            # Somebody who wants it from everywhere, and somebody who wants to see things leave.
+            west.subscribe(("v/2", 1))
+            nodes.wait_heard(west, "a", "v/2")
+            send(sender, ["v/2", at("v/2", 5, 5)], "everywhere", qos)
+            assert len(west.messages(2)) == 2
+            walker.subscribe(("$geo/bbox:90,30,110,50;detect=exit/v/3", 1))
+            for _ in range(2):
+                wait_exit(sender, walker, qos)
+
+
+def wait_exit(sender: Wire, watcher: Wire, qos: int) -> None:
+    """Something comes and leaves, until the watcher hears of it."""
+
+    def heard() -> bool:
+        send(sender, [at("v/3", 100, 40), at("v/3", 5, 5)], "exit", qos)
+        try:
+            return watcher.messages(1, 0.5)[0].payload == b"exit 2"
+        except Silence:
+            return False
+
+    wait_for(heard, "an exit", SECONDS)
+
+
+class Listener(Subscriber):
+    """A subscriber to an area."""
+
+    def __init__(self, nodes: Cluster, name: str, node: str, area: tuple[int, int, int, int]) -> None:
+        super().__init__(nodes, name, node)
+        self.area = area
+        self.hears: set[bytes] = set()
+
+    def listen(self) -> None:
+        self.connect()
+        assert self.wire is not None
+        area = "$geo/bbox:{},{},{},{}".format(*self.area)
+        self.wire.subscribe((f"{area}/r/#", 2), (f"{area}/probe/{self.name}", 0))
+
+    def _take(self, wire: Wire, packet: Packet) -> None:
+        if packet.kind is Kind.PUBLISH and packet.topic.startswith("probe/"):
+            self.hears.add(packet.payload)
+        super()._take(wire, packet)
+
+    def wants(self, lon: float, lat: float) -> bool:
+        west, south, east, north = self.area
+        return west <= lon <= east and south <= lat <= north
+
+
+def all_hear(nodes: Cluster, listeners: list[Listener]) -> bool:
+    """Whether what happens on each node reaches every listener."""
+    for node in nodes.nodes:
+        with connect(nodes.port(node), f"probe-{node}") as wire:
+            for each in listeners:
+                topic = at(f"probe/{each.name}", each.area[0] + 0.5, each.area[1] + 0.5)
+                wire.send(publish(topic, node.encode()))
+            wire.messages_until_ping()
+    for each in listeners:
+        each.read()
+    return all(len(each.hears) == len(nodes.nodes) for each in listeners)
+
+
+def test_everybody_hears_what_happens_around_them_once_while_blocks_split_merge_and_move(tmp_path: Path) -> None:
+    """Areas within sixteen degrees, and bursts that make blocks come and go; a node is killed in the middle."""
+    dice = random.Random(11)
+    said: dict[tuple[str, int], tuple[float, float]] = {}
+    with cluster(tmp_path, "a", "b", "c", plugins=options(block_capacity=12, max_blocks=200)) as nodes:
+        listeners = []
+        for number in range(9):
+            west, south = dice.randrange(0, 14), dice.randrange(0, 14)
+            area = (west, south, west + dice.randrange(1, 5), south + dice.randrange(1, 5))
+            listeners.append(Listener(nodes, f"listener-{number}", "abc"[number % 3], area))
+        for each in listeners:
+            each.listen()
+        wait_for(lambda: all_hear(nodes, listeners), "all to hear each other", SECONDS)
+
+        def burst(node: str, around: tuple[int, int]) -> None:
+            places = [(around[0] + dice.randrange(4) + 0.5, around[1] + dice.randrange(4) + 0.5) for _ in range(24)]
+            stream = f"{node} {len(said)}"
+            with connect(nodes.port(node), f"pub-{node}") as wire:
+                send(wire, [at(f"r/{node}", *place) for place in places], stream, 2)
+            said.update({(stream, number): place for number, place in enumerate(places, 1)})
+
+        def bursts(names: str, count: int, around: tuple[int, int]) -> None:
+            for _ in range(count):
+                burst(dice.choice(names), around)
+                for each in listeners:
+                    each.read(0.01)
+
+        bursts("abc", 10, (0, 0))
+        wait_for_map(nodes, "abc", lambda found: found["splits"] > 0, "blocks to split")
+        bursts("abc", 10, (12, 12))
+        nodes.nodes["c"].kill()
+        for each in listeners:
+            each.read()
+        bursts("ab", 6, (6, 6))
+        wait_for_map(nodes, "ab", lambda found: "c" not in owners(found), "the dead node's blocks to move")
+        bursts("ab", 6, (6, 6))
+        nodes.start("c")
+        for each in listeners:
+            if each.wire is None:
+                each.connect()
+        bursts("abc", 10, (12, 0))
+        wait_for_map(nodes, "abc", lambda found: found["merges"] > 0 or found["count"] == 4, "blocks to merge")
+        bursts("abc", 4, (4, 4))
+        for each in listeners:
+            due = {key for key, place in said.items() if each.wants(*place)}
+
+            def has_all(each: Listener = each, due: set[tuple[str, int]] = due) -> bool:
+                each.read(0.1)
+                return due <= set(each.got)
+
+            try:
+                wait_for(has_all, "all that happened there", SECONDS)
+            except Silence:
+                missing = sorted(due - set(each.got))
+                raise AssertionError(f"{each.name} on {each.node} in {each.area} has not got {missing}") from None
+        quiet = time.monotonic() + 0.5
+        while time.monotonic() < quiet:
+            for each in listeners:
+                each.read(0.02)
+        for each in listeners:
+            assert Counter(each.got) == Counter(key for key, place in said.items() if each.wants(*place)), each.name
+        figures = [chart(nodes, name) for name in "abc"]
+        assert sum(found["spared"] for found in figures) > 0
+        assert sum(found["splits"] for found in figures) > 0
+        for name, node in nodes.nodes.items():
+            assert "Traceback" not in node.log, f"{name}: {node.log[-3000:]}"
