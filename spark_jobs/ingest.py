@@ -1,9 +1,9 @@
 """Takes the broker's spool into the lake: every record exactly once, whatever is killed and however often.
 
-Idea: a streaming query over the *names* of closed segments (Spark's file source remembers which it has handed out).
-For each micro-batch the driver looks at names and footers, puts aside what is torn or foreign, and takes of each
-segment the record numbers that the ledger does not have yet; Spark reads and writes those, and the ledger, written
-last and whole, makes them count. Nothing is dropped for being late, since the ledger never has to forget.
+Idea: a streaming query over the *names* of closed segments (see `spark_jobs.spool_source`). For each micro-batch the
+driver looks at names and footers, puts aside what is torn or foreign, and takes of each segment the record numbers that
+the ledger does not have yet; the workers read and write those (`spark_jobs.takes`), and the ledger, written last and
+whole, makes them count. Nothing is dropped for being late, since the ledger never has to forget.
 
 Command:
 
@@ -20,21 +20,18 @@ import argparse
 import json
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
-
-from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment, table
-from spark_jobs.lake import FAN_IN, Lake
+from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment
+from spark_jobs.lake import Lake
 from spark_jobs.ledger import write_whole
-from spark_jobs.segments import Found, NotASegmentError, inspect
+from spark_jobs.merging import FAN_IN, merge
+from spark_jobs.segments import NotASegmentError, inspect
 from spark_jobs.session import build_session
+from spark_jobs.spool_source import SpoolSource
+from spark_jobs.takes import SMALL, Share, Take, shared, write_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,33 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-OLDEST_SEGMENT: Final = "365d"
-"""Spark forgets names this much older than the newest one. By default that is a week, after which a copied spool of
-last month would be passed over without a word."""
+Result = TypeVar("Result")
 LANDED: Final = "hour=landed"
 """Where segments from JetStream lie until they are in the lake."""
-ROWS_PER_FILE: Final = 2_000_000
-SMALL: Final = 50_000
-"""Fewer records of a table are written by one core into one file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """A segment, and which of its records to take.
-
-    Args:
-        found: the segment.
-        parts: intervals of record numbers, in order; the whole of it if that is one interval from first to last.
-    """
-
-    found: Found
-    parts: tuple[tuple[int, int], ...]
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing of it was taken before."""
-        return self.parts == ((self.found.segment.first, self.found.segment.last),)
+GONE: Final = "it was removed while it was read"
 
 
 @dataclass(slots=True)
@@ -103,39 +77,6 @@ class Commit:
         if self.refused:
             said += f"; {len(self.refused)} segments of a newer schema refused: update this program"
         return said
-
-
-def segments(spark: SparkSession, spool: Path, files_at_once: int = 1_000) -> DataFrame:
-    """The paths of closed segments as a stream; hidden files, still being written, are none."""
-    return (
-        spark.readStream.format("binaryFile")
-        .schema(FILES)
-        .option("recursiveFileLookup", "true")
-        .option("pathGlobFilter", "*.parquet")
-        .option("maxFilesPerTrigger", str(files_at_once))
-        .option("maxFileAge", OLDEST_SEGMENT)
-        .option("ignoreMissingFiles", "true")
-        .load(str(spool))
-        .select("path")  # the content is not read unless it is asked for
-    )
-
-
-def read_segments(spark: SparkSession, name: str, takes: Sequence[Take]) -> DataFrame:
-    """The records to take from segments of one table; a field younger than a segment is null in it."""
-    schema = table(name).ddl()
-    whole = [str(take.found.path) for take in takes if take.whole]
-    frames = [spark.read.schema(schema).parquet(*whole)] if whole else []
-    for take in takes:
-        if not take.whole:
-            records = spark.read.schema(schema).parquet(str(take.found.path))
-            wanted = F.lit(False)
-            for first, last in take.parts:
-                wanted = wanted | F.col("sequence").between(first, last)
-            frames.append(records.where(wanted))
-    found = frames[0]
-    for frame in frames[1:]:
-        found = found.unionByName(frame)
-    return found
 
 
 class Ingestion:
@@ -170,8 +111,12 @@ class Ingestion:
             files_at_once: how many segments a micro-batch may have.
         """
         self.spool.mkdir(parents=True, exist_ok=True)
-        writer = segments(self._spark, self.spool, files_at_once).writeStream.queryName("ingest")
-        writer = writer.foreachBatch(self.batch).option("checkpointLocation", str(self.checkpoint))
+        self._spark.dataSource.register(SpoolSource)
+        names = self._spark.readStream.format("locus-spool").option("spool", str(self.spool))
+        names = names.option("ledger", str(self.lake.ledger_path)).option("segmentsAtOnce", str(files_at_once))
+        writer = names.load().writeStream.queryName("ingest").foreachBatch(self.batch)
+        self.checkpoint = self.lake.root / "checkpoint" / "spool"
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
         if trigger_s is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds").start()
@@ -193,6 +138,7 @@ class Ingestion:
         shipped = self._spark.readStream.format("locus").option("servers", servers).option("stream", stream)
         shipped = shipped.option("table", "segments").option("segmentsAtOnce", str(segments_at_once))
         writer = shipped.load().writeStream.queryName("ingest").foreachBatch(self.land)
+        self.checkpoint = self.lake.root / "checkpoint" / "jetstream"
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if trigger_s is None:
             return writer.trigger(availableNow=True).start()
@@ -236,50 +182,52 @@ class Ingestion:
         query = self._query()
         if query == self.ledger.query and number <= self.ledger.batch:
             return
-        self.take([local_path(row.path) for row in paths.collect()], query, number)
+        self.take([self.spool / row.path for row in paths.collect()], query, number)
 
     def take(self, paths: Iterable[Path], query: str | None = None, batch: int | None = None) -> Commit:
         """Take files in as one commit."""
         began = time.monotonic()
         ordered = sorted(set(paths), key=lambda path: path.name)
-        try:
-            ledger, commit = self._try(ordered, deep=False)
-        except (Py4JJavaError, PySparkException):
-            # A segment that vanished meanwhile, or whose footer is whole and its pages are not. Look at all of each.
-            ledger, commit = self._try(ordered, deep=True)
+        torn: dict[Path, str] = {}
+        while (tried := self._try(ordered, torn)) is None:
+            pass  # some could not be read: without them, others may have to bring what they have in common
+        ledger, commit = tried
         if query is not None and batch is not None:
             ledger.query, ledger.batch = query, batch
         self.lake.commit(ledger)
         self.ledger = ledger
         self._move_aside()
         if ledger.commit % FAN_IN == 0:
-            for name in ledger.tables:
-                self.lake.put_together(self._spark, name)
-            self.lake.remove_replaced()
+            self._put_together()
         commit.seconds = time.monotonic() - began
         commit.behind_s = time.time() - max(ledger.latest_us.values(), default=0) / 1e6
         if self._on_commit is not None:
             self._on_commit(commit)
         return commit
 
-    def _try(self, paths: Iterable[Path], deep: bool) -> tuple[Ledger, Commit]:
-        """Decide about files and write their records; the ledger that would make them count is returned."""
+    def _try(self, paths: Iterable[Path], torn: dict[Path, str]) -> tuple[Ledger, Commit] | None:
+        """Decide about files and write their records; the ledger that would make them count is returned.
+
+        Args:
+            paths: the files.
+            torn: files that cannot be read though they look well, and why; more of them are noted here, and then
+                None is returned.
+        """
         ledger = self.lake.ledger()  # a fresh copy: what fails half-way must not be remembered
-        ledger.refused = list(self.ledger.refused)
+        ledger.refused, ledger.aside = list(self.ledger.refused), dict(self.ledger.aside)
         ledger.commit += 1
         commit = Commit(ledger.commit)
         takes: dict[str, list[Take]] = {}
         for path in paths:
-            taken = self._look(path, ledger, commit, deep)
+            taken = self._look(path, ledger, commit, torn.get(path))
             if taken is not None:
                 takes.setdefault(taken.found.table.name, []).append(taken)
-        self._write(takes, ledger, commit)
-        return ledger, commit
+        return (ledger, commit) if self._write(takes, ledger, commit, torn) else None
 
-    def _look(self, path: Path, ledger: Ledger, commit: Commit, deep: bool) -> Take | None:
+    def _look(self, path: Path, ledger: Ledger, commit: Commit, torn: str | None) -> Take | None:
         """Decide about one file, and note it."""
         try:
-            found = inspect(path, deep=deep)
+            found = inspect(path, torn)
         except FileNotFoundError:
             ledger.counts.vanished += 1
             log.warning("%s was removed before it was read: let the spool keep segments for longer", path)
@@ -309,35 +257,48 @@ class Ingestion:
             return None
         return Take(found, parts)
 
-    def _write(self, takes: dict[str, list[Take]], ledger: Ledger, commit: Commit) -> None:
-        """Write the records, tables side by side: each job is short, and most of it is waiting for its start."""
-
-        def write(name: str) -> tuple[str, int, int]:
-            before = sum(take.found.rows for take in takes[name])
-            rows = self._taken(takes[name])
-            cores = self._spark.sparkContext.defaultParallelism
-            files = 1 if before < SMALL else max(cores, before // ROWS_PER_FILE)
-            self.lake.write(read_segments(self._spark, name, takes[name]), name, ledger.commit, files)
-            return name, rows, before - rows
-
+    def _write(self, takes: dict[str, list[Take]], ledger: Ledger, commit: Commit, torn: dict[Path, str]) -> bool:
+        """Have the workers write the records; False if segments turned out torn, which are noted."""
         self.lake.clear_leftovers(self.lake.ledger())
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            for name, rows, doubled in pool.map(write, takes):
-                commit.rows[name] = rows
-                ledger.tables[name] = ledger.tables.get(name, 0) + rows
-                ledger.counts.rows += rows
-                ledger.counts.doubled += doubled
+        cores = self._spark.sparkContext.defaultParallelism
+        shares = [
+            Share(takes_of, ledger.commit, self.lake.hidden(name, ledger.commit, ledger.commit) / f"{number}.parquet")
+            for name, of_table in takes.items()
+            for number, takes_of in enumerate(shared(of_table, cores))
+        ]
+        for said in self._spread(write_share, shares, sum(take.found.rows for each in takes.values() for take in each)):
+            commit.rows[said.table] = commit.rows.get(said.table, 0) + said.rows
+            torn |= {Path(path): why for path, why in said.torn.items()} | {Path(path): GONE for path in said.gone}
+        if not torn.keys().isdisjoint(take.found.path for each in takes.values() for take in each):
+            return False
+        for name, rows in commit.rows.items():
+            self.lake.place(name, ledger.commit, ledger.commit)
+            ledger.tables[name] = ledger.tables.get(name, 0) + rows
+            ledger.counts.rows += rows
+            ledger.counts.doubled += sum(take.found.rows for take in takes[name]) - rows
+        return True
 
-    def _taken(self, takes: Sequence[Take]) -> int:
-        """How many records are taken: by the footers where segments are taken whole, else counted."""
-        rows = sum(take.found.rows for take in takes if take.whole)
-        parts = [take for take in takes if not take.whole]
-        return rows + (read_segments(self._spark, parts[0].found.table.name, parts).count() if parts else 0)
+    def _spread(self, work: Callable[[Any], Result], parts: Sequence[Any], rows: int) -> list[Result]:
+        """Do work on all workers; a little of it in no more tasks than there are cores, since each has its start."""
+        if not parts:
+            return []
+        context = self._spark.sparkContext
+        tasks = len(parts) if rows > SMALL * len(parts) else min(len(parts), context.defaultParallelism)
+        done: list[Result] = context.parallelize(parts, tasks).map(work).collect()
+        return done
+
+    def _put_together(self) -> None:
+        while todo := self.lake.to_merge():
+            self._spread(merge, todo, 0)
+            for each in todo:
+                self.lake.place(each.table.name, each.first, each.last)
+        self.lake.remove_replaced()
 
     def _move_aside(self) -> None:
         """Move what was put aside out of the spool, after the ledger says so: a crash in between repeats it."""
         aside = self.lake.root / "quarantine"
-        for name in self.ledger.aside:
+        left: dict[str, str] = {}
+        for name, why in self.ledger.aside.items():
             path = Path(name)
             try:
                 aside.mkdir(parents=True, exist_ok=True)
@@ -345,8 +306,9 @@ class Ingestion:
             except FileNotFoundError:
                 continue  # moved before
             except OSError as error:
+                left[name] = why
                 log.warning("%s cannot be moved to %s, it stays where it is: %s", path, aside, error.strerror)
-        self.ledger.aside = {}
+        self.ledger.aside = left
 
 
 def _is_newer(path: Path) -> bool:
@@ -357,11 +319,6 @@ def _is_newer(path: Path) -> bool:
     except SchemaError:
         return False
     return False
-
-
-def local_path(uri: str) -> Path:
-    """A path as Spark writes it (`file:/spool/x%20y`) as one of this machine."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import shutil
 import time
-import uuid
 from typing import TYPE_CHECKING, Final
 
 import psutil
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
 from broker_plugins.telemetry.schema import TABLES, table
-from spark_jobs.ledger import Ledger, read_ledger, write_ledger, write_whole
+from spark_jobs.ledger import Ledger, flush_directory, read_ledger, write_ledger, write_whole
+from spark_jobs.merging import FAN_IN, WIDEST, Merge, merges
 from spark_jobs.ranges import live, ranges
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-FAN_IN: Final = 16
-"""So many directories of one size are put together into one of the next size."""
 GRACE_S: Final = 900.0
 """How long a directory stays after it was put together with others: a job may be reading it."""
 
@@ -108,33 +106,30 @@ class Lake:
                 if first > ledger.commit:
                     shutil.rmtree(path)
 
-    def write(self, records: DataFrame, name: str, commit: int, files: int) -> None:
-        """Write the records of one table for a commit that is about to be made."""
-        self._place(records.withColumn("commit", F.lit(commit).cast("bigint")), name, commit, commit, files)
+    def hidden(self, name: str, first: int, last: int) -> Path:
+        """Where the files of a directory are written until it is placed."""
+        return self.directory(name) / f".{first}-{last}"
+
+    def place(self, name: str, first: int, last: int) -> None:
+        """Give a directory that is whole its name."""
+        hidden = self.hidden(name, first, last)
+        flush_directory(hidden)
+        hidden.rename(self.directory(name) / f"{first}-{last}")
+        flush_directory(hidden.parent)
 
     def commit(self, ledger: Ledger) -> None:
         """Make a commit: from now on readers see the records of it."""
         write_ledger(self.ledger_path, ledger)
 
-    def put_together(self, spark: SparkSession, name: str) -> int:
-        """Merge small directories of a table into larger ones; returns how many were merged."""
-        merged = 0
-        last = self.ledger().commit
-        size = 1
-        while size * FAN_IN <= last:
+    def to_merge(self) -> list[Merge]:
+        """Directories to put together next, of all tables; empty when there are none. Ask again when it was done."""
+        last, size = self.ledger().commit, FAN_IN
+        while size <= min(last, WIDEST):
+            found = [merge for name in TABLES for merge in merges(self.directory(name), table(name), last, size)]
+            if found:
+                return found
             size *= FAN_IN
-            whole = last // size * size
-            for start in sorted({(first - 1) // size * size + 1 for first, _, _ in live(self.directory(name))}):
-                end = start + size - 1
-                parts = [(first, until, path) for first, until, path in live(self.directory(name)) if first >= start]
-                parts = [(first, until, path) for first, until, path in parts if until <= end]
-                if end > whole or len(parts) < 2:
-                    continue
-                schema = table(name).ddl() + ", `commit` BIGINT"
-                records = spark.read.schema(schema).parquet(*(str(path) for _, _, path in parts))
-                self._place(records, name, start, end, 1)
-                merged += len(parts)
-        return merged
+        return []
 
     def remove_replaced(self, now_s: float | None = None) -> int:
         """Remove directories that were put together long enough ago; returns how many."""
@@ -149,13 +144,6 @@ class Lake:
                     shutil.rmtree(path)
                     removed += 1
         return removed
-
-    def _place(self, records: DataFrame, name: str, first: int, last: int, files: int) -> None:
-        directory = self.directory(name)
-        directory.mkdir(parents=True, exist_ok=True)
-        hidden = directory / f".{first}-{last}-{uuid.uuid4().hex}"
-        records.coalesce(files).write.parquet(str(hidden))
-        hidden.rename(directory / f"{first}-{last}")
 
 
 def is_java(pid: int) -> bool:

@@ -163,7 +163,12 @@ def write_whole(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    flush_directory(path.parent)
+
+
+def flush_directory(path: Path) -> None:
+    """Have the names in a directory on disk."""
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

@@ -29,7 +29,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's 
 
 from spark_jobs.buckets import GAUGES, GROWTH
 from spark_jobs.cube import CUBE, DIMENSIONS, METRIC_TABLES, added, cube_of
-from spark_jobs.lake import FAN_IN, GRACE_S, Lake
+from spark_jobs.lake import GRACE_S, Lake
+from spark_jobs.merging import FAN_IN
 from spark_jobs.mqtt_sink import MqttSink
 from spark_jobs.ranges import live, ranges
 from spark_jobs.session import build_session

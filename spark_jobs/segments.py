@@ -56,8 +56,12 @@ class Found:
         return f"{self.segment.node}/{self.segment.incarnation}"
 
 
-def inspect(path: Path, *, deep: bool = False) -> Found:
-    """Read the name and the footer of a file, and all of it if `deep`.
+def inspect(path: Path, torn: str | None = None) -> Found:
+    """Read the name and the footer of a file.
+
+    Args:
+        path: the file.
+        torn: why what lies before the footer cannot be read, where somebody has tried.
 
     Raises:
         FileNotFoundError: it is gone.
@@ -73,12 +77,12 @@ def inspect(path: Path, *, deep: bool = False) -> Found:
         raise NotASegmentError(str(error)) from error
     try:
         footer = pq.read_metadata(path)
-        if deep:
-            pq.ParquetFile(path).read()
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise NotASegmentError(f"{path.name} cannot be read, it is torn: {error}") from error
+    if torn is not None:
+        raise NotASegmentError(torn)
     _check_columns(path, of_table, segment, footer.schema.to_arrow_schema())
     span = segment.last - segment.first + 1
     if footer.num_rows > span:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(java_path() is None, reason="Spark needs Java: apt-get install openjdk-17-jre-headless"),
 ]
 KILLS = int(os.environ.get("LOCUS_KILLS", "2"))

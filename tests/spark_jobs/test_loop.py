@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rl_policy import DecisionRecord
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 COST = CostModel(kappa=2.0, d_max_s=0.6)
 TOPICS = 48
 SUBSCRIBERS = 3

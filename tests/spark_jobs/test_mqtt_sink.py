@@ -8,6 +8,7 @@ from paho.mqtt import client as mqtt
 
 from spark_jobs.mqtt_sink import BadBrokerError, MqttSink
 from tests.brokers import free_port, locus
+from tests.spark_jobs.clients import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def retained(port: int, enough: Callable[[dict[str, bytes]], bool]) -> dict[str,
     client.connect("127.0.0.1", port)
     client.loop_start()
     try:
-        assert done.wait(20), seen
+        assert done.wait(PATIENCE_S), seen
     finally:
         client.disconnect()
         client.loop_stop()
@@ -43,7 +44,7 @@ def test_what_is_shown_survives_a_broker_that_forgets(tmp_path) -> None:
     with MqttSink(f"mqtt://127.0.0.1:{port}") as sink:
         sink.publish("locus/metrics/n1/1s", b"before the broker was there")
         with locus(port=port, directory=tmp_path / "a"):
-            assert sink.wait_connected(20)
+            assert sink.wait_connected(PATIENCE_S)
             assert retained(port, lambda seen: len(seen) == 1) == {
                 "locus/metrics/n1/1s": b"before the broker was there"
             }
