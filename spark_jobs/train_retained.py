@@ -85,6 +85,16 @@ class _State(msgspec.Struct):
     judged: list[DecisionRecord]
 
 
+class _Said(msgspec.Struct):
+    """What the gate found, for whoever shows it: also when it let nothing pass."""
+
+    passed: bool
+    version: str | None
+    trained_at: str
+    differences: dict[str, tuple[float, float, float, int]]
+    reasons: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """What a run of the training came to.
@@ -211,6 +221,14 @@ def train(
     if verdict.passed:
         write_policy(policy_file, policy, verdict, datetime.fromtimestamp(now_s, UTC).isoformat())
         version = read_policy(policy_file).policy.version
+    said = _Said(
+        verdict.passed,
+        version,
+        datetime.fromtimestamp(now_s, UTC).isoformat(),
+        {name: (i.mean, i.low, i.high, i.topics) for name, i in verdict.differences.items()},
+        list(verdict.reasons),
+    )
+    write_whole(lake.root / "training" / f"{policy_file.name}.verdict.json", msgspec.json.encode(said))
     trained_s = now_s if rows else state.trained_s
     write_whole(state_path, msgspec.msgpack.encode(_State(upto, trained_s, statistics.to_bytes(), judged)))
     return Training(rows, len(statistics), verdict, version)

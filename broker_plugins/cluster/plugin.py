@@ -14,6 +14,7 @@ from broker_plugins.cluster.causal_groups import CausalGroups
 from broker_plugins.cluster.convergence import Convergence
 from broker_plugins.cluster.fabric import Fabric
 from broker_plugins.cluster.forwarding import Forwarding
+from broker_plugins.cluster.listening import Listening
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.mailbox import Mailbox
 from broker_plugins.cluster.moving import Moving
@@ -69,7 +70,8 @@ class ClusterPlugin(Plugin):
         self.overlay = Overlay(self.node, self.announcing)
         self.regions = Regions(self.node)
         self.causal = CausalGroups(self.node)
-        self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.overlay]
+        self.listening = Listening(self.node, self.announcing, self.regions)
+        self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.listening, self.overlay]
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None
