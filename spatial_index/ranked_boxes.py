@@ -93,8 +93,14 @@ class RankedBoxes(Generic[Id]):
                 rank *= max(0.0, covered) / (high - low)
         return rank
 
-    def add(self, identity: Id, box: Mapping[str, Interval]) -> None:
+    def add(self, identity: Id, box: Mapping[str, Interval], order: int | None = None) -> None:
         """Hold a box under a new id.
+
+        Args:
+            identity: the id.
+            box: the intervals by attribute.
+            order: its age where that is not the order of adding: on a tie the smaller one comes first. Ages may be any
+                64-bit integers, but all boxes have one or none has.
 
         Raises:
             DuplicateId: the id is held already.
@@ -122,7 +128,7 @@ class RankedBoxes(Generic[Id]):
             slot = len(self._ids)
             self._ids.append(identity)
         shard[identity] = slot
-        self._shelf.add(slot, self.rank_of(box), self._order, bounds)
+        self._shelf.add(slot, self.rank_of(box), self._order if order is None else order, bounds)
         self._order += 1
         self._count += 1
         self._advance()

@@ -41,9 +41,10 @@ class Renewal:
         tray = np.flatnonzero(_alive(old, 0, old.filled))
         tray = tray[np.lexsort((old.orders[tray], old.ranks[tray]))]
         # On a tie what is ranked already is older, so the newcomer goes to its right.
-        self._source: Ints = np.insert(
-            ranked, np.searchsorted(old.ranks[ranked], old.ranks[tray], side="right"), tray
-        ).astype(np.int64)
+        right = np.searchsorted(old.ranks[ranked], old.ranks[tray], side="right")
+        if len(ranked) and len(tray) and old.orders[tray].min() < old.orders[ranked].max():
+            right = _by_age(old, ranked, tray, right)
+        self._source: Ints = np.insert(ranked, right, tray).astype(np.int64)
         boxes = len(self._source)
         room = max(SMALLEST_TRAY, boxes // TRAY_SHARE)
         sample = self._source[:: max(1, boxes // SAMPLE)]
@@ -72,6 +73,17 @@ class Renewal:
         place = self.new.place_of(slot)
         if place >= 0:
             self.new.clear(place)
+
+
+def _by_age(shelf: Shelf, ranked: Ints, tray: Ints, right: Ints) -> Ints:
+    """Where newcomers go that may be older than what is ranked already: on a tie, before the younger ones."""
+    left = np.searchsorted(shelf.ranks[ranked], shelf.ranks[tray], side="left")
+    orders = shelf.orders
+    found = [
+        start + int(np.searchsorted(orders[ranked[start:end]], orders[place]))
+        for start, end, place in zip(left.tolist(), right.tolist(), tray.tolist(), strict=True)
+    ]
+    return np.array(found, dtype=np.int64)
 
 
 def _alive(shelf: Shelf, start: int, end: int) -> NDArray[np.uint8]:

@@ -63,6 +63,9 @@ class Forwarding:
         self._numbers = itertools.count(node.incarnation << 20)
         self._lanes: dict[str, Lane] = {}
         self._turns: dict[str, int] = {}
+        self.decided: dict[Message, dict[str, tuple[tuple[int, int] | None, list[str]]]] = {}
+        """Messages about to be published of which it is decided already to which nodes they go: see `Frame.chosen`, and
+        the shared filters that are served there."""
 
     # Out.
 
@@ -72,7 +75,7 @@ class Forwarding:
             return None
         newer = self._convergence.keep(message)
         if message.properties is None or FROM not in message.properties:
-            wanted = self._targets(message)
+            wanted = self.targets(message)
             frame = self.frame(message)
             for node in self._node.members.known():
                 if node not in wanted:
@@ -88,15 +91,23 @@ class Forwarding:
             return
         if message.volatile or message.topic.startswith("$"):
             return
+        if self.decided:
+            decided = self.decided.pop(message, None)
+            if decided is not None:
+                for node, (which, groups) in decided.items():
+                    frame = self.frame(message, groups)
+                    frame.chosen = which
+                    self.send(node, frame, message)
+                return
         assigned: dict[str, list[str]] = {}
         for group, nodes in self._announcing.wanting(message.topic).groups.items():
             here = next((key for key in selection.groups if key[1] == group), None)
-            chosen = self._choose(group, [node for node in nodes if self._reachable(node, nodes[node], message)], here)
+            chosen = self.choose(group, [node for node in nodes if self._reachable(node, nodes[node], message)], here)
             if chosen is not None:
                 assigned.setdefault(chosen, []).append(group)
                 if here is not None:
                     del selection.groups[here]
-        targets = self._targets(message)
+        targets = self.targets(message)
         causal = self._order.group_of(message.topic)
         if causal is not None:
             self._send_ordered(causal, message, targets, assigned)
@@ -126,7 +137,7 @@ class Forwarding:
             copy = msgspec.structs.replace(frame, groups=assigned.get(node, []), causal=controls.get(node, b""))
             self.send(node, copy, message)
 
-    def _choose(self, group: str, nodes: list[str], here: object) -> str | None:
+    def choose(self, group: str, nodes: list[str], here: object) -> str | None:
         """The node whose turn it is to serve a shared subscription; None for this one."""
         candidates: list[str | None] = [*sorted(nodes)]
         if here is not None:
@@ -142,7 +153,8 @@ class Forwarding:
     def _reachable(self, node: str, state: int, message: Message) -> bool:
         return self._node.members.is_alive(node) or (state == DURABLE and message.qos > 0)
 
-    def _targets(self, message: Message) -> dict[str, int]:
+    def targets(self, message: Message) -> dict[str, int]:
+        """The nodes that want a message and can be reached."""
         nodes = self._announcing.wanting(message.topic).nodes
         return {node: state for node, state in nodes.items() if self._reachable(node, state, message)}
 

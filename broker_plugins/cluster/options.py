@@ -63,6 +63,10 @@ class ClusterOptions:
     """Boxes by which a node tells the others what its `$where` subscriptions to one filter want."""
     max_content_filters: int = 10_000
     """Filters for which it does; messages of the others go to every node that holds one."""
+    top_answer_s: float = 1.0
+    """How long a message for the best receivers waits for another node to name its own; then they are left out."""
+    max_top_waiting: int = 10_000
+    """Messages that wait for such answers; one more of QoS 0 is dropped and counted."""
     block_capacity: float = 500.0
     """Positions and positioned messages a second that one block of the map takes; a busier one is split."""
     block_border: float = 100.0
@@ -102,6 +106,8 @@ class ClusterOptions:
             raise EngineError(f"content: {self.content!r} is neither direct, overlay nor plain")
         if self.max_content_boxes < 1 or self.max_content_filters < 1:
             raise EngineError("max_content_boxes and max_content_filters are at least 1")
+        if not self.top_answer_s > 0 or self.max_top_waiting < 1:
+            raise EngineError("top_answer_s is above 0, and max_top_waiting at least 1")
         for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas", "max_blocks"):
             if getattr(self, option) < 1:
                 raise EngineError(f"{option}: {getattr(self, option)} is too small; it is at least 1")
@@ -157,6 +163,12 @@ class ClusterCounters:
     """Boxes by which this node tells the others what its `$where` subscriptions want."""
     content_resyncs: int = 0
     """Times another node's boxes were asked for as a whole."""
+    top_asked: int = 0
+    """Questions to other nodes whom they would serve with a message for the best receivers."""
+    top_silent: int = 0
+    """Those not answered in time, or not asked because their node is away: the receivers there were left out."""
+    top_dropped: int = 0
+    """Messages for the best receivers dropped because `max_top_waiting` was reached."""
     blocks: int = 0
     """Blocks of the map."""
     blocks_owned: int = 0

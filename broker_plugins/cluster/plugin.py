@@ -23,6 +23,7 @@ from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
 from broker_plugins.cluster.overlay import Overlay
 from broker_plugins.cluster.regions import Regions
 from broker_plugins.cluster.server import NatsServer
+from broker_plugins.cluster.top import TopK
 from broker_plugins.cluster.wire import (
     AskBuckets,
     AskRetained,
@@ -68,10 +69,11 @@ class ClusterPlugin(Plugin):
         self.node = Node(self.options, self.counters)
         self.announcing = Announcing(self.node)
         self.overlay = Overlay(self.node, self.announcing)
+        self.top = TopK(self.node, self.announcing, self.overlay)
         self.regions = Regions(self.node)
         self.causal = CausalGroups(self.node)
         self.listening = Listening(self.node, self.announcing, self.regions)
-        self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.listening, self.overlay]
+        self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.listening, self.overlay, self.top]
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None
@@ -91,6 +93,9 @@ class ClusterPlugin(Plugin):
         )
         self.moving = Moving(engine, node.fabric, node.members, self.counters, node.number)
         self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.causal, self.moving.saw)
+        self.top.start(self, self.forwarding)
+        self.top.ordered = self.causal.group_of
+        engine.ages = node.clock.now
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct]] = {
             AskBuckets: lambda _: self.convergence.buckets(),
@@ -259,6 +264,10 @@ class ClusterPlugin(Plugin):
         """Topics that another node wants."""
         wanting = self.announcing.wanting(topic)
         return bool(wanting.nodes or wanting.groups)
+
+    def on_publish(self, message: Message) -> bool | None:
+        """Hold a message for the best receivers until all nodes have named theirs."""
+        return self.top.hold(message)
 
     def on_retain(self, message: Message) -> bool | None:
         """Stamp a retained message, and send it to nodes that nobody subscribed on too."""

@@ -45,6 +45,9 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
     """For a retained message: what plugins keep with it, as JSON."""
     number: int = 0
     """Tells the message from all others of the node it was published on."""
+    chosen: tuple[int, int] | None = None
+    """For one that the best of the whole cluster get: the question by which they were found, and how many of those
+    named are served (-1: all); shared groups are those in `groups`."""
     causal: bytes = b""
     """For a message in a causal group: what must come before it there."""
 
@@ -176,6 +179,26 @@ class ContentDelta(msgspec.Struct, array_like=True, gc=False):
     base: int
     version: int
     contents: list[Content]
+
+
+class AskBest(msgspec.Struct, array_like=True, tag=41, gc=False):
+    """Whom would you serve with this message, best first? Keep in mind whom you named until I say how many."""
+
+    origin: str
+    token: int
+    """Tells this question from all others of its node."""
+    frame: Frame
+    most: int
+    """How many are wanted at the most; 0 for all."""
+
+
+class Best(msgspec.Struct, array_like=True, gc=False):
+    """Who would be served on a node."""
+
+    found: list[tuple[float, int, str, str]]
+    """Accuracy, age, client, and the whole text of a shared group (or nothing), best first."""
+    count: int
+    """How many these are; those listed may be fewer."""
 
 
 class AskContents(msgspec.Struct, array_like=True, tag=40, gc=False):

@@ -20,7 +20,7 @@ from broker_plugins.grammar import WGS84
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from broker_plugins.engine.access import Guard
     from broker_plugins.engine.engine import Engine
@@ -75,6 +75,9 @@ class EngineCore:
         self.sampled_after = sys.maxsize
         """The next message of the sample is the first one with a greater sequence."""
         self.subscriptions_made = 0
+        """The age of the youngest subscription: how many there were so far, or by `ages` when it was made."""
+        self.ages: Callable[[], int] | None = None
+        """A clock for the ages of subscriptions, where several brokers compare them."""
         self.subscription_count = 0
         self.queued_bytes = 0
         self.space: Space = WGS84

@@ -15,8 +15,9 @@ from broker_plugins.engine.work import drive
 from broker_plugins.grammar import NO_CLAUSES, GrammarError, parse_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Generator
+    from collections.abc import Awaitable, Callable, Collection, Generator
 
+    from broker_plugins.engine.hooks import Hooks
     from broker_plugins.engine.message import Message
     from broker_plugins.engine.routes import Route
     from broker_plugins.engine.session import Session
@@ -107,8 +108,10 @@ class Publishing(EngineCore):
     def publish_guarded(self, message: Message) -> Generator[Awaitable[Any] | None, Any, None]:
         """The same where every receiver has to be allowed."""
         route = self._accept(message, None)
-        if route is None:
-            return
+        if route is not None:
+            yield from self._hand_out(message, route)
+
+    def _hand_out(self, message: Message, route: Route) -> Generator[Awaitable[Any] | None, Any, None]:
         selection = self._select(message, route)
         allowed: list[tuple[Session, int]] = []
         for session, granted in selection.receivers.items():
@@ -124,6 +127,42 @@ class Publishing(EngineCore):
         self.counters.deliveries += len(allowed)
         self._deliver_watched(message, allowed, groups, route)
         self._deliver_to_groups(message, groups)
+
+    def resume(self, message: Message, holder: Hooks, done: Callable[[], None]) -> None:
+        """Go on with a message that a plugin held back: its `on_publish` returned False.
+
+        The plugins after it see the message now. It counts as published now, after what was published meanwhile;
+        `done` is called when all receivers have it.
+        """
+        self.sequence += 1
+        message.sequence = self.sequence
+        hooks = [hook for plugin, hook in self.hooks.publish if plugin.concerns(message.topic)]
+        after = next((at for at, hook in enumerate(hooks, 1) if getattr(hook, "__self__", None) is holder), len(hooks))
+        try:
+            if any(self._call(hook, message) is False for hook in hooks[after:]):
+                done()
+                return
+        except Refused as refused:
+            self.refused_publish(message, str(refused))
+            done()
+            return
+        if message.weight or self.hooks.published:
+            self._published.append(message)
+            self.to_tell()
+        if message.retain:
+            self.retain(message)
+        drive(self.loop, self._hand_out(message, self.routes.find(message.topic)), done)
+
+    def gather(self, message: Message) -> Selection:
+        """Who would receive a message as far as the plugins say that only add: nothing is cut or sent."""
+        route = self.routes.find(message.topic)
+        selection = Selection()
+        selection.receivers = dict(route.targets)
+        selection.groups = {key: list(members) for key, members in route.groups.items()}
+        for plugin, hook in self.hooks.select:
+            if not plugin.cuts and plugin.concerns(message.topic):
+                self._call(hook, message, selection)
+        return selection
 
     def _may_have(self, session: Session, message: Message) -> Generator[Awaitable[Any] | None, Any, bool]:
         may = self.may_receive(session, message.topic)

@@ -81,6 +81,8 @@ class Subscribing(Publishing):
             if fault is not None:
                 raise Refused(fault)
         self.subscriptions_made += 1
+        if self.ages is not None:
+            self.subscriptions_made = max(self.subscriptions_made, self.ages())
         subscription = Subscription(session, text, text, qos, None, self.subscriptions_made)
         if smart is not None:
             subscription.smart, subscription.inner, subscription.share = smart, smart.inner, smart.share

@@ -18,7 +18,7 @@ class Subscription:
         inner: the ordinary topic filter in it, which access control is asked about.
         qos: the QoS granted.
         share: the group of a shared subscription.
-        order: the engine's count of subscriptions when it was made: smaller is older.
+        order: the engine's count of subscriptions when it was made, or its clock for them: smaller is older.
     """
 
     __slots__ = ("claimed_by", "detail", "held", "inner", "order", "qos", "session", "share", "smart", "text")

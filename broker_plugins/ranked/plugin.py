@@ -14,14 +14,14 @@ from broker_plugins.engine.tree import FilterTree
 from broker_plugins.engine.work import drive
 from broker_plugins.places import payloads_of
 from broker_plugins.ranked.accuracy import TopicRule, rule_for
-from broker_plugins.ranked.choice import Choice
+from broker_plugins.ranked.choice import Choice, Verdict
 from broker_plugins.ranked.conditions import box_of, point_of
 from broker_plugins.ranked.options import RankedCounters, RankedOptions
 from broker_plugins.ranked.shelves import Holder, Shelf
 from broker_plugins.telemetry.recorder import records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from amqtt.broker import BrokerContext
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ALL_AT_ONCE: Final = 1_000
 """How many receivers are looked for at once where a receipt is wanted of all."""
+MOST_VERDICTS: Final = 4_096
+"""Decisions that are remembered; each is for a message that is published at once."""
 
 
 class Plan:
@@ -67,6 +69,8 @@ class RankedPlugin(Plugin):
         self._plans: dict[str, Plan] = {}
         self._wishes: dict[Session, list[int]] = {}
         """How many `$where` subscriptions of each QoS a session has."""
+        self._verdicts: dict[Message, Verdict] = {}
+        """Messages about to be delivered of which it is decided to whom."""
 
     def start(self, engine: Engine) -> None:
         """Find what is shared with other plugins."""
@@ -171,34 +175,75 @@ class RankedPlugin(Plugin):
 
     # Messages.
 
+    def wishes(self, message: Message) -> tuple[int | None, str | None]:
+        """To how many of the best a message goes, None for all, and where a receipt of it is wanted."""
+        top = self._plan(message.topic).rule.top
+        clauses = message.clauses
+        return (top, None) if clauses is None else (clauses.top or top, clauses.reply)
+
     def select(self, message: Message, selection: Selection) -> None:
         """Add the subscriptions whose conditions hold; where only the best are wanted, keep those."""
         plan = self._plan(message.topic)
+        if self._verdicts:
+            verdict = self._verdicts.pop(message, None)
+            if verdict is not None:
+                self._serve(message, selection, verdict)
+                return
         clauses = message.clauses
         top = plan.rule.top
         reply: str | None = None
         if clauses is not None:
             top = clauses.top or top
             reply = clauses.reply
-        point = self._point(message, plan) if plan.shelves else {}
         if top is None and reply is None:
+            point = self._point(message, plan) if plan.shelves else {}
             for shelf in plan.shelves:
                 found = shelf.matching(point)
                 if found:
                     selection.add_all([each for holder in found for each in holder.subscriptions])
             return
-        choice = Choice(self._engine, message, top)
-        choice.fill(self._ranked(message, selection, plan, point, top or ALL_AT_ONCE))
-        self.counters.passed_over += choice.passed_over
+        choice = self.choose(message, selection, top)
         if top is not None:
             self.counters.cut += 1
-        if message.qos:
-            self._raise_qos(message, selection, point, choice)
         selection.receivers, selection.groups = choice.sessions, choice.teams
         if self._records is not None:
             self._record(self._records, message, choice, top)
         if reply is not None and message.sender is not None:
-            self._send_receipt(message, message.sender, reply, choice)
+            self._send_receipt(message, message.sender, reply, *self._ranking(choice))
+
+    def choose(self, message: Message, selection: Selection, most: int | None) -> Choice:
+        """The best receivers of a message, of all that other plugins and the `$where` subscriptions add."""
+        plan = self._plan(message.topic)
+        point = self._point(message, plan) if plan.shelves else {}
+        choice = Choice(self._engine, message, most)
+        choice.fill(self._ranked(message, selection, plan, point, most or ALL_AT_ONCE))
+        self.counters.passed_over += choice.passed_over
+        if message.qos:
+            self._raise_qos(message, selection, point, choice)
+        return choice
+
+    # What is decided together with other brokers.
+
+    def decided(self, message: Message, verdict: Verdict) -> None:
+        """Let a message that is published next go to whom it was decided."""
+        if len(self._verdicts) >= MOST_VERDICTS:
+            self._verdicts.pop(next(iter(self._verdicts)))  # it was never published
+        self._verdicts[message] = verdict
+
+    def _serve(self, message: Message, selection: Selection, verdict: Verdict) -> None:
+        choice = verdict.choice or self.choose(message, selection, None)
+        choice.cut(verdict.most, verdict.groups)
+        if verdict.most is not None:
+            self.counters.cut += 1
+        selection.receivers, selection.groups = choice.sessions, choice.teams
+        if self._records is not None:
+            self._record(self._records, message, choice, verdict.most)
+        reply = None if message.clauses is None else message.clauses.reply
+        if reply is not None and message.sender is not None and verdict.ranking is not None:
+            self._send_receipt(message, message.sender, reply, verdict.ranking, verdict.count)
+
+    def _ranking(self, choice: Choice) -> tuple[list[tuple[float, str, str]], int]:
+        return ranking_of(choice, self.options.max_receipt_receivers), len(choice.chosen)
 
     def _point(self, message: Message, plan: Plan) -> dict[str, float]:
         self.counters.messages += 1
@@ -262,23 +307,26 @@ class RankedPlugin(Plugin):
                     at_us, weight, message.sequence, message.topic, client, each.text, rank, accuracy, top, count
                 )
 
-    def _send_receipt(self, message: Message, sender: Session, reply: str, choice: Choice) -> None:
+    def _send_receipt(
+        self, message: Message, sender: Session, reply: str, ranking: Sequence[tuple[float, str, str]], count: int
+    ) -> None:
         """Tell a publisher how well its message matched, if it may publish where it wants to be told."""
-        most = self.options.max_receipt_receivers
         receivers: list[dict[str, Any]] = []
-        for rank, (accuracy, subscription) in enumerate(choice.chosen[:most], start=1):
+        for rank, (accuracy, client, group) in enumerate(ranking[: self.options.max_receipt_receivers], start=1):
             entry: dict[str, Any] = {"rank": rank, "accuracy": accuracy}
             if self.options.name_receivers:
-                if subscription.share is None:
-                    entry["client"] = subscription.session.client_id
-                else:
-                    entry["group"] = subscription.share
+                entry |= {"group": group} if group else {"client": client}
             receivers.append(entry)
-        receipt = {"topic": message.topic, "count": len(choice.chosen), "receivers": receivers}
+        receipt = {"topic": message.topic, "count": count, "receivers": receivers}
         answer = Message(reply, msgspec.json.encode(receipt), message.qos, sender=sender)
         self.counters.receipts += 1
         # After the message itself, so that whoever waits for the receipt finds everything done.
         self._engine.loop.call_soon(self._engine.publish_as, sender, answer)
+
+
+def ranking_of(choice: Choice, most: int) -> list[tuple[float, str, str]]:
+    """The best of those chosen: accuracy, client and shared group."""
+    return [(accuracy, each.session.client_id, each.share or "") for accuracy, each in choice.chosen[:most]]
 
 
 def _by_rank(ranked: Ranked) -> tuple[float, int]:

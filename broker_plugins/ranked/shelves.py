@@ -191,10 +191,10 @@ def _enter(index: RankedBoxes[Holder], rule: TopicRule, holder: Holder) -> None:
     assert holder.subscription.smart.where is not None
     box = box_of(holder.subscription.smart.where)
     try:
-        index.add(holder, box)
+        index.add(holder, box, holder.order)
     except BadAttribute:
         known = set(index.attributes)
-        index.add(holder, {name: interval for name, interval in box.items() if name in known})
+        index.add(holder, {name: interval for name, interval in box.items() if name in known}, holder.order)
         rest = holder.conditions.beside(known)
         assert rest is not None
         holder.rest = {**(holder.rest or {}), rule: rest}
