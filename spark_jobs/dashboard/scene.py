@@ -112,6 +112,10 @@ class Scene:
         """The names of the fences there are."""
         return sorted(self._fences)
 
+    def fence(self, name: str) -> list[list[Place]] | None:
+        """The rings of a fence; None where there is none of that name."""
+        return self._fences.get(name)
+
     def alerts(self) -> list[Alert]:
         """The latest alerts, newest first."""
         return list(reversed(self._alerts))

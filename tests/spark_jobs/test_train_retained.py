@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rl_policy import CostModel, Gate, TrainingStatistics, batch_of, is_held_out, make_traces, read_policy, records_of
+from spark_jobs.dashboard.history import History
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import Lake
 from spark_jobs.train_retained import TrainingStateError, record_of, summed, train
@@ -76,10 +77,16 @@ def test_training_goes_on_where_it_was_and_the_gate_decides(
     assert strict.records == half
     assert not policy_file.exists(), "what the gate does not let pass is not written"
     assert "not passed" in str(strict)
+    shown = History(lake.root).gate()
+    assert shown is not None
+    assert (shown.passed, shown.reasons) == (False, strict.verdict.reasons), "whoever shows it learns of a refusal"
     ingestion.take(write(spool, "retained_decisions", rows[half:], half + 1))
     loose = train(spark, lake, policy_file, COST, gate=Gate(margin=0.5, min_topics=2))
     assert loose.records == len(rows) - half
     assert read_policy(policy_file).policy.version == loose.version
+    shown = History(lake.root).gate()
+    assert shown is not None
+    assert (shown.passed, shown.version) == (True, loose.version)
     again = train(spark, lake, policy_file, COST, gate=Gate(margin=0.5, min_topics=2))
     assert again.records == 0
     assert again.cells == loose.cells

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.dashboard import said
 from spark_jobs.dashboard.fence_watch import BadFenceError, check_name, fence_payload, square
-from spark_jobs.dashboard.payloads import line
+from spark_jobs.dashboard.payloads import line, read_object, rings_of
+from spark_jobs.dashboard.scene import MOST_FENCE_POINTS
 from spark_jobs.dashboard.widgets import MOST_SHOWN, attributes, box, field, list_row, panel, text
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
     from spark_jobs.dashboard.desk import Desk
     from spark_jobs.dashboard.widgets import MapCanvas
+
+KEPT_S: Final = 5.0
+"""How long a fence may take to come back from the broker."""
+
+
+def read_fence(payload: bytes) -> list[list[tuple[float, float]]]:
+    """The rings of a fence as the map has them."""
+    return rings_of(read_object(payload) or {}, MOST_FENCE_POINTS)
 
 
 class FencePanel:
@@ -43,6 +52,7 @@ class FencePanel:
         canvas.on("fence", lambda event: self._put(line(event.args, 1_000)))
         canvas.on("cancelled", lambda _: self._say("Nothing was drawn."))
         self._shown: dict[str, tuple[Any, Any]] = {}
+        self._pending: tuple[str, list[list[tuple[float, float]]], float] | None = None
         self._shape: tuple[tuple[str, bool], ...] | None = None
         self.refresh()
 
@@ -91,7 +101,22 @@ class FencePanel:
             return
         self._desk.fences.watch(name)
         self._say(f"Published to locus/fence/{name}, retained; watching what happens inside.")
+        self._pending = (name, read_fence(payload), time.monotonic() + KEPT_S)
         self.refresh()
+
+    def _check_kept(self) -> None:
+        """A broker cannot refuse a message in words: what it kept comes back, what it did not does not."""
+        if self._pending is None:
+            return
+        name, rings, until_s = self._pending
+        with self._desk.board.lock:
+            kept = self._desk.board.scene.fence(name) == rings
+        if kept:
+            self._pending = None
+        elif time.monotonic() > until_s:
+            self._pending = None
+            self._desk.fences.leave(name)
+            self._say(f"The broker did not keep {name}: its lines may cross, or you may not publish it.", wrong=True)
 
     def _remove(self, name: str) -> None:
         if self._desk.feed.publish(f"locus/fence/{name}", b"", retain=True):
@@ -103,6 +128,7 @@ class FencePanel:
 
     def refresh(self) -> None:
         """Show the fences there are and the latest messages of those watched."""
+        self._check_kept()
         with self._desk.board.lock:
             names = self._desk.board.scene.fences[:40]
         watched = {each.name: each for each in self._desk.fences.all()}
