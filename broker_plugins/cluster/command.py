@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument("--nats-port", type=int, default=4222, help="port of the NATS server (4222)")
     up.add_argument("--metrics-port", type=int, default=9464, help="port of the first node's metrics (9464)")
     up.add_argument("--data-dir", type=Path, default=Path("locus-cluster"), help="where all of it is kept")
-    status = actions.add_parser("status", help="show the nodes of a cluster")
+    status = actions.add_parser("status", help="show the nodes of a cluster and its map")
     status.add_argument("--server", default="nats://127.0.0.1:4222", metavar="URL", help="a NATS server of the fabric")
     status.add_argument("--cluster", default="locus", help="name of the cluster (locus)")
 
@@ -137,11 +137,17 @@ def _leases(url: str, cluster: str) -> list[Lease]:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    from broker_plugins.cluster.region_map import draw, read_chart
+
     leases = _leases(arguments.server, arguments.cluster)
     if not leases:
         print(f"cluster {arguments.cluster!r} has no nodes at {arguments.server}")
         return 1
     print(_table(leases))
+    names = [lease.node for lease in leases]
+    chart = asyncio.run(read_chart(arguments.server, arguments.cluster, names))
+    if chart is not None:
+        print("\n" + draw(chart, names))
     return 0
 
 

@@ -70,6 +70,12 @@ class Loads:
     def __init__(self) -> None:
         self._reports: dict[str, deque[Load]] = {}
 
+    def copy(self) -> Loads:
+        """The same, which other reports do not change."""
+        copied = Loads()
+        copied._reports = {node: reports.copy() for node, reports in self._reports.items()}
+        return copied
+
     def take(self, load: Load) -> None:
         """A node reported."""
         self._reports.setdefault(load.node, deque(maxlen=REPORTS)).append(load)
@@ -125,9 +131,10 @@ class Trails:
         if not trail or now_s - trail[-1][0] >= self._pause_s:
             trail.append((now_s, *place))
 
-    def summary(self) -> Observations:
-        """What is kept of it, to be merged with that of the other nodes."""
-        rows = [(user, *seen) for user, trail in self._trails.items() for seen in trail]
+    def summary(self, now_s: float) -> Observations:
+        """What is kept of it, to be merged with that of the other nodes; who is silent for long is left out."""
+        since = now_s - TRAIL * self._pause_s
+        rows = [(user, *seen) for user, trail in self._trails.items() if trail[-1][0] >= since for seen in trail]
         users = np.array([row[0] for row in rows], dtype=str)
         columns = np.array([row[1:] for row in rows], np.float64).reshape(-1, 3)
         return Observations.of(

@@ -27,9 +27,11 @@ from broker_plugins.cluster.region_directory import (
     replace_version,
     rescued,
     to_bytes,
+    with_slow_regions,
 )
-from broker_plugins.cluster.region_load import Loads, Trails, Watcher
-from broker_plugins.cluster.region_wire import AskBlocks, Chart, Charted, ChartedBlock, Load
+from broker_plugins.cluster.region_load import Loads, Watcher
+from broker_plugins.cluster.region_wire import AskBlocks, AskSightings, Chart, Charted, ChartedBlock, Load
+from broker_plugins.cluster.slow_areas import SlowAreas
 from broker_plugins.cluster.wire import WireError, encode
 from broker_plugins.engine import Message
 from broker_plugins.geo.plugin import GeoPlugin
@@ -116,8 +118,8 @@ class Regions(Part):
         return {"map": (Charted, self._on_charted), "load": (Load, self.loads.take)}
 
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
-        """The blocks, for whoever wants to draw them."""
-        return {AskBlocks: lambda _: self.chart()}
+        """The blocks, for whoever wants to draw them, and how clients moved, for who looks for slow regions."""
+        return {AskBlocks: lambda _: self.chart(), AskSightings: lambda _: self._slow.answer()}
 
     def chart(self) -> Chart:
         """The blocks with what they weigh now."""
@@ -157,10 +159,11 @@ class Regions(Part):
         engine, options = self.node.engine, self.node.options
         self._space: Space = index_space(engine.space)
         self._limits = Limits(capacity=options.block_capacity, border=options.block_border)
-        self.trails = Trails(self._space, options.weigh_s)
+        self._slow = SlowAreas(self.node, self._space)
         self.geo = next((plugin for plugin in engine.hooks.plugins if isinstance(plugin, GeoPlugin)), None)
         if self.geo is not None:
             self.geo.sighted = self._sighted
+            self.geo.moved.append(self._slow.moved)
         self.node.work(self._run())
 
     def _sighted(self, message: Message, place: Place) -> None:
@@ -260,6 +263,8 @@ class Regions(Part):
                     await self._look(now)
             except (*FAULTS, WireError, BadDirectoryError) as error:
                 log.debug("map: %s: %s", type(error).__name__, error)
+            except SpatialIndexError as error:  # a node that is configured for another space
+                log.warning("the map stays as it is: %s", error)
 
     async def _look(self, now: float) -> None:
         options, name = self.node.options, self.node.name
@@ -288,17 +293,19 @@ class Regions(Part):
         return (nodes - self.draining) or nodes
 
     async def _weigh(self, nodes: set[str]) -> None:
-        options, sample = self.node.options, self.loads.sample()
+        options, slow = self.node.options, await self._slow.boxes()
+        loads = self.loads.copy()  # the next version is made in a thread of its own
 
         def change(tree: RegionTree) -> RegionTree:
+            laid = tree if slow is None else with_slow_regions(tree, slow)
             grown = adapted(
-                tree,
-                self.loads.by_block(tree),
-                sample,
+                laid,
+                loads.by_block(laid),
+                loads.sample(),
                 depth=options.block_depth,
                 most_blocks=options.max_blocks,
             )
-            return balanced(grown, nodes, self.loads.by_block(grown))
+            return balanced(grown, nodes, loads.by_block(grown))
 
         await self._propose(change, nodes)
 

@@ -53,7 +53,8 @@ def test_up_and_status(tmp_path: Path) -> None:
             )
             assert status.returncode == 0, status.stderr
             lines = status.stdout.splitlines()
-            assert [line.split()[:2] for line in lines[1:]] == [
+            assert "map version" in status.stdout
+            assert [line.split()[:2] for line in lines[1:4]] == [
                 [f"node-{number + 1}", f"127.0.0.1:{port + number}"] for number in range(3)
             ]
     finally:

@@ -70,7 +70,9 @@ def send(wire: Wire, topics: list[str], text: str, qos: int = 1) -> None:
 
 
 def test_blocks_are_shared_out_and_a_dead_node_s_go_to_the_others_and_come_back(tmp_path: Path) -> None:
-    with cluster(tmp_path, "a", "b", "c", plugins=options(block_depth=2)) as nodes:
+    proposal = tmp_path / "regions.json"
+    chosen = options(block_depth=2, slow_regions_file=str(proposal))
+    with cluster(tmp_path, "a", "b", "c", plugins=chosen) as nodes:
         first = wait_for_map(nodes, "abc", lambda found: set(owners(found)) == set("abc"), "all to own something")
         assert len(first["blocks"]) == 16
         assert min(owners(first).values()) >= 4
@@ -88,6 +90,10 @@ def test_blocks_are_shared_out_and_a_dead_node_s_go_to_the_others_and_come_back(
         nodes.start_fabric()
         after = wait_for_map(nodes, "abc", lambda found: found["version"] >= before["version"], "the map")
         assert set(owners(after)) == set("abc")
+        box = [10.0, 10.0, 10.5, 10.5]
+        proposal.write_text(json.dumps({"format": 1, "regions": [{"box": box, "population": 9, "residency": 1}]}))
+        laid = wait_for_map(nodes, "abc", lambda found: found["count"] == 17, "a slow region")
+        assert [block["box"] for block in laid["blocks"] if block["id"] == "r0"] == [box]
 
 
 @pytest.mark.parametrize("qos", [0, 1])
