@@ -34,6 +34,7 @@ from clients.errors import (
     SubscriptionRefusedError,
 )
 from clients.messages import Message, Payload
+from clients.roaming import RoamingClient
 from clients.stream import MessageStream
 from clients.subscription import Subscription
 
@@ -59,6 +60,7 @@ __all__ = [
     "Position",
     "PositionError",
     "QueueFullError",
+    "RoamingClient",
     "Space",
     "Subscription",
     "SubscriptionRefusedError",

@@ -46,14 +46,19 @@ class Broker:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def client(self) -> mqtt.Client:
-        """A client of paho's that speaks MQTT 3.1.1 to it; not yet connected."""
+    def client(self, *, comes_back: bool = True) -> mqtt.Client:
+        """A client of paho's that speaks MQTT 3.1.1 to it; not yet connected.
+
+        Args:
+            comes_back: Whether it connects again by itself when the connection is lost.
+        """
         paho = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=self.client_id,
             clean_session=self.clean_session,
             protocol=mqtt.MQTTv311,
             transport=self.transport,
+            reconnect_on_failure=comes_back,
         )
         if self.username is not None:
             paho.username_pw_set(self.username, self.password)

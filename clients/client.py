@@ -116,7 +116,10 @@ class LocusClient:
             transport,
             websocket_path,
         )
-        self._link = Link(broker, self._route, self._greet, queue_size)
+        self._link = self._make_link(broker, queue_size)
+
+    def _make_link(self, broker: Broker, queue_size: int) -> Link:
+        return Link(broker, self._route, self._greet, queue_size)
 
     @property
     def connected(self) -> bool:

@@ -85,13 +85,20 @@ class Link:
         self._left_offline: set[str] = set()
         self._unwaited: list[mqtt.MQTTMessageInfo] = []
         self._most_unacknowledged = most_unacknowledged
-        self._paho = broker.client()
-        self._paho.max_queued_messages_set(most_unacknowledged)
-        self._paho.on_connect = self._on_connect
-        self._paho.on_disconnect = self._on_disconnect
-        self._paho.on_message = self._on_message
-        self._paho.on_subscribe = self._on_subscribe
-        self._paho.on_unsubscribe = self._on_unsubscribe
+        self._paho = self._client(broker)
+
+    def _client(self, broker: Broker) -> mqtt.Client:
+        """A client of paho's that calls this link."""
+        return self._listen(broker.client())
+
+    def _listen(self, paho: mqtt.Client) -> mqtt.Client:
+        paho.max_queued_messages_set(self._most_unacknowledged)
+        paho.on_connect = self._on_connect
+        paho.on_disconnect = self._on_disconnect
+        paho.on_message = self._on_message
+        paho.on_subscribe = self._on_subscribe
+        paho.on_unsubscribe = self._on_unsubscribe
+        return paho
 
     @property
     def up(self) -> bool:
@@ -211,8 +218,10 @@ class Link:
             if self._state == "new":
                 raise NotConnectedError(f"cannot publish to {topic!r}: call connect() first, or use `with`")
             self._wait_until_up(deadline, f"publish to {topic!r}")
+            paho = self._begin_publishing()
         # Without our lock: paho holds one of its own here while it may be calling us.
-        info = self._paho.publish(topic, payload, qos, retain)
+        info = paho.publish(topic, payload, qos, retain)
+        self._published(info)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
             raise QueueFullError(
                 f"cannot publish to {topic!r}: too many messages are unacknowledged; wait for some, or allow more"
@@ -232,6 +241,13 @@ class Link:
             raise NoAnswerError(f"{self._broker} did not {what} the message to {topic!r} within {timeout_s:g} s")
         if info.rc == mqtt.MQTT_ERR_CONN_LOST:
             raise NotConnectedError(f"the connection was lost before the message to {topic!r} was sent: use QoS 1")
+
+    def _begin_publishing(self) -> mqtt.Client:
+        """The client to publish by; the lock is held."""
+        return self._paho
+
+    def _published(self, info: mqtt.MQTTMessageInfo) -> None:
+        """Paho has a message."""
 
     def _wait_until_up(self, deadline: float, what: str) -> None:
         """Return once there is a connection; the lock is held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import gather
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from broker_plugins.cluster.interest import OtherWishes, OwnWishes, Wanting
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.node import Part
-from broker_plugins.cluster.wire import AskWishes, Delta, WireError, decode, encode
+from broker_plugins.cluster.wire import Applied, AskWishes, Delta, WireError, decode, encode
 from broker_plugins.geo.plugin import GeoPlugin
 from broker_plugins.grammar import Detect
 
@@ -47,10 +48,15 @@ class Announcing(Part):
         self._wanting: dict[str, Wanting] = {}
         self._announcing = False
         self._remembered = -1
+        self._applied: dict[str, int] = {}
+        """What version of this node's filters each other node knows."""
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._confirmed: dict[str, tuple[int, int]] = {}
+        """What each other node was told that this one knows of its filters."""
 
     def subjects(self) -> Mapping[str, tuple[type[Any], Callable[[Any], None]]]:
-        """Deltas of the others."""
-        return {"wishes": (Delta, self._on_delta)}
+        """Deltas of the others, and how far they know ours."""
+        return {"wishes": (Delta, self._on_delta), f"applied.{self.node.name}": (Applied, self._on_applied)}
 
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
         """All filters, for who missed a delta."""
@@ -96,6 +102,55 @@ class Announcing(Part):
             await change(WISHES + self.node.name, lambda known: None if known == value else value)
             self._remembered = version
 
+    # Who knows of them.
+
+    def known_everywhere(self, seconds: float) -> asyncio.Future[None] | None:
+        """Done when every other node that is there knows the filters this one has now, or when the time is up.
+
+        None if they know already, or if this node is alone. What the future is given up for is counted.
+        """
+        if self._announcing:
+            self._announce()
+        version = self.own.version
+        if not self.node.fabric.ready or self._is_known(version):
+            return None
+        known: asyncio.Future[None] = self.node.engine.loop.create_future()
+        self._waiting.append((version, known))
+        self.node.engine.loop.call_later(seconds, self._give_up, version, known)
+        return known
+
+    def _is_known(self, version: int) -> bool:
+        return all(self._applied.get(node, -1) >= version for node in self.node.members.alive())
+
+    def _on_applied(self, applied: Applied) -> None:
+        if applied.incarnation == self.node.incarnation:
+            self._applied[applied.node] = max(applied.version, self._applied.get(applied.node, -1))
+            self._settle()
+
+    def _settle(self) -> None:
+        for each in [each for each in self._waiting if self._is_known(each[0])]:
+            self._waiting.remove(each)
+            if not each[1].done():
+                each[1].set_result(None)
+
+    def _give_up(self, version: int, known: asyncio.Future[None]) -> None:
+        if not known.done():
+            self.node.counters.subscribed_unknown += 1
+            self._waiting.remove((version, known))
+            known.set_result(None)
+
+    def left(self, node: str) -> None:  # noqa: ARG002  whoever it was
+        """Nobody waits for a node that is gone."""
+        self._settle()
+
+    def _confirm(self, node: str, incarnation: int, version: int) -> None:
+        if self._confirmed.get(node) == (incarnation, version):
+            return
+        self._confirmed[node] = (incarnation, version)
+        fabric = self.node.fabric
+        applied = Applied(self.node.name, incarnation, version)
+        self.node.work(fabric.publish(fabric.subject("applied", node), encode(applied)))
+
     # Those of the others.
 
     async def joined(self) -> None:
@@ -116,6 +171,8 @@ class Announcing(Part):
         """A node says how many changes its filters have had: ask for what was missed."""
         if not self.others.is_current(hello.node, hello.incarnation, hello.version):
             self.node.work(self._resync(hello.node))
+        else:
+            self._confirm(hello.node, hello.incarnation, hello.version)
 
     def _on_delta(self, delta: Delta) -> None:
         if delta.node == self.node.name:
@@ -125,6 +182,7 @@ class Announcing(Part):
             self.node.work(self._resync(delta.node))
         else:
             self._changed(changed)
+            self._confirm(delta.node, delta.incarnation, delta.version)
 
     async def _resync(self, node: str) -> None:
         members = self.node.members
@@ -132,8 +190,9 @@ class Announcing(Part):
             return
         self.node.counters.resyncs += 1
         try:
-            answer = await self.node.fabric.ask(node, encode(AskWishes()))
-            self._changed(self.others.replace(decode(answer, Delta)))
+            answer = decode(await self.node.fabric.ask(node, encode(AskWishes())), Delta)
+            self._changed(self.others.replace(answer))
+            self._confirm(node, answer.incarnation, answer.version)
         except (*FAULTS, WireError) as error:
             log.debug("node %s does not say its filters: %s", node, error)
         finally:
@@ -141,6 +200,8 @@ class Announcing(Part):
 
     def forgotten(self, node: str) -> None:
         """Nobody waits for it any more."""
+        self._applied.pop(node, None)
+        self._confirmed.pop(node, None)
         self._changed(self.others.forget(node))
 
     def _changed(self, inners: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import ssl
 import time
 from typing import TYPE_CHECKING, Any
@@ -304,6 +305,12 @@ class Fabric:
         """Send to whoever listens now."""
         if self._client is not None and self.ready:
             await self._client.publish(subject, data)
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the server has what was sent."""
+        if self._client is not None and self.ready:
+            with contextlib.suppress(*FAULTS):
+                await self._client.flush(max(1, math.ceil(seconds)))
 
     async def ask(self, node: str, question: bytes, seconds: float = ANSWER_S) -> bytes:
         """Ask another node something."""

@@ -12,6 +12,7 @@ import msgspec
 
 from broker_plugins.cluster.convergence import FROM, is_shared, kept_properties, message_of, stamp_of
 from broker_plugins.cluster.lanes import Lane
+from broker_plugins.cluster.progress import Progress
 from broker_plugins.cluster.wire import DURABLE, Batch, Frame, WireError, decode
 from broker_plugins.engine.work import drive
 from broker_plugins.grammar import GrammarError, build_topic, parse_topic
@@ -60,6 +61,7 @@ class Forwarding:
         self._convergence = convergence
         self._order = order
         self._saw = saw
+        self.progress = Progress()
         self._numbers = itertools.count(node.incarnation << 20)
         self._lanes: dict[str, Lane] = {}
         self._turns: dict[str, int] = {}
@@ -175,6 +177,19 @@ class Forwarding:
         """Let a message go to a node; its publisher is acknowledged when it is safe there."""
         self._lane(node).send(frame, message)
 
+    def mark(self, node: str, token: int) -> None:
+        """Let a mark follow all that is on its way to a node, by mail and without."""
+        lane = self._lane(node)
+        for qos in (0, 1):
+            lane.mark(Frame("", b"", qos, retain=False, number=token))
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the fabric has what was published here so far and goes without mail; the bound is for all."""
+        deadline = time.monotonic() + seconds
+        for lane in self._lanes.values():
+            await lane.flush(deadline - time.monotonic())
+        await self._node.fabric.flush(max(0.01, deadline - time.monotonic()))
+
     def _lane(self, node: str) -> Lane:
         lane = self._lanes.get(node)
         if lane is None:
@@ -222,9 +237,11 @@ class Forwarding:
         for frame, message in self._messages(batch):
             for take in self._taking:
                 if not take(message, frame, batch.origin):
+                    self.progress.put_off(batch.origin, frame.number, message)
                     break
             else:
                 await self.publish(message)
+            self.progress.reached(batch.origin, frame.qos > 0, frame.number)
 
     async def publish(self, message: Message) -> None:
         """Publish a message of another node here; waits only where access control does."""
@@ -238,6 +255,9 @@ class Forwarding:
 
     def _messages(self, batch: Batch) -> Iterator[tuple[Frame, Message]]:
         for frame in batch.frames:
+            if not frame.topic:
+                self.progress.marked(batch.origin, frame.qos > 0, frame.number)
+                continue
             self._node.counters.received += 1
             if frame.stamp is not None and self._convergence.ledger.stamp(frame.topic) == frame.stamp:
                 continue  # a repair was faster

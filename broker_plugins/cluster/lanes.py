@@ -18,6 +18,7 @@ import nats.js.errors
 from broker_plugins.cluster.fabric import RETRY_S
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import Batch, encode
+from broker_plugins.engine.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from broker_plugins.cluster.fabric import Fabric
     from broker_plugins.cluster.options import ClusterCounters
     from broker_plugins.cluster.wire import Frame
-    from broker_plugins.engine import Message
     from broker_plugins.engine.store import Store
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Lane:
 
     def send(self, frame: Frame, message: Message) -> None:
         """Let a message go."""
-        size = len(frame.payload) + len(frame.topic) + 64
+        size = _frame_size(frame)
         counters = self._counters
         if self.bytes + size > self._fabric.options.max_outgoing_bytes:
             counters.dropped_outgoing += 1
@@ -106,6 +106,24 @@ class Lane:
             self._mail_due.set()
         self.bytes += size
         counters.forwarded += 1
+
+    def mark(self, frame: Frame) -> None:
+        """Let a frame that is no message follow what is on its way."""
+        if frame.qos == 0:
+            self._direct.append(frame)
+            self._direct_due.set()
+        else:
+            message = Message(frame.topic, frame.payload, frame.qos)
+            message.owe()
+            self._waiting.append((frame, message))
+            self._mail_due.set()
+        self.bytes += _frame_size(frame)
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until the fabric has all that goes without mail, but not for long."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._direct and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  a turn or two
+            await asyncio.sleep(0)
 
     def restore(self, number: int, data: bytes) -> None:
         """A batch that was in the outbox when this node started."""
@@ -144,7 +162,7 @@ class Lane:
             while frames:
                 some = _head(frames, [frame.payload for frame in frames])
                 frames = frames[len(some) :]
-                self.bytes -= sum(len(frame.payload) + len(frame.topic) + 64 for frame in some)
+                self.bytes -= sum(map(_frame_size, some))
                 data = encode(Batch(self._origin, some))
                 try:
                     await self._fabric.publish(self._fabric.subject("node", self.peer), data)
@@ -158,7 +176,7 @@ class Lane:
     def _seal(self, entries: list[tuple[Frame, Message]], debts: list[Message]) -> Sealed:
         data = encode(Batch(self._origin, [frame for frame, _ in entries]))
         sealed = Sealed(next(self._numbers), data, debts)
-        sealed.size = sum(len(frame.payload) + len(frame.topic) + 64 for frame, _ in entries)
+        sealed.size = sum(_frame_size(frame) for frame, _ in entries)
         self._sealed.append(sealed)
         return sealed
 
@@ -226,6 +244,10 @@ class Lane:
     def _drop(self, why: str) -> None:
         self._counters.dropped_outgoing += 1
         log.warning("messages for node %s are dropped: %s", self.peer, why)
+
+
+def _frame_size(frame: Frame) -> int:
+    return len(frame.payload) + len(frame.topic) + 64
 
 
 def _head(items: list[Item], payloads: list[bytes]) -> list[Item]:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class _Member:
-    __slots__ = ("asked", "digest", "gone", "heard", "incarnation", "repaired")
+    __slots__ = ("address", "asked", "digest", "draining", "gone", "heard", "incarnation", "repaired")
 
     def __init__(self) -> None:
         self.incarnation = 0
@@ -24,6 +24,8 @@ class _Member:
         self.repaired = 0.0
         self.asked = False
         self.gone = True
+        self.address = ""
+        self.draining = False
 
 
 class Members:
@@ -48,6 +50,7 @@ class Members:
         member.heard = self._clock()
         member.incarnation, member.digest = hello.incarnation, hello.digest
         member.gone = False
+        member.address, member.draining = hello.address, hello.draining
         return came
 
     def expect(self, node: str) -> None:
@@ -69,6 +72,15 @@ class Members:
     def alive(self) -> list[str]:
         """The nodes that are there."""
         return [node for node in self._members if self.is_alive(node)]
+
+    def address(self, node: str) -> str:
+        """Where clients reach a node, as `host:port`; nothing where that is not known."""
+        member = self._members.get(node)
+        return "" if member is None else member.address
+
+    def takes_clients(self, node: str) -> bool:
+        """Whether clients may be sent to a node: it is there, one can say where, and it is not about to go."""
+        return self.is_alive(node) and bool(self.address(node)) and not self._members[node].draining
 
     def known(self) -> list[str]:
         """The nodes that are there, or were and are expected back."""

@@ -1,106 +1,236 @@
-"""A client is connected to one node at a time, and its session is where it is."""
+"""A client is connected to one node at a time, and its session is where it is.
+
+When a client connects here and another node has its session, this node subscribes to what the session wants before the
+other one lets go: what comes here meanwhile is held. Every node confirms that it sends here too, and lets a mark follow
+what it sent to the old node before. When all marks have come there, the old node stops delivering at one moment and
+says how far it has got with the messages of each node. So what is held here up to there is left out, the rest follows
+what the old node gives away, and the client has everything once and in order, at QoS 0 too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import time
 from typing import TYPE_CHECKING
 
-from broker_plugins.cluster.convergence import FROM, NUMBER
+import nats.errors
+
+from broker_plugins.cluster.arrival import Arrival, Arrivals
+from broker_plugins.cluster.leaving import CUT_S, Leaving, geo_of, origin_of
 from broker_plugins.cluster.mail_reader import FAULTS
-from broker_plugins.cluster.wire import AskSession, MovedSession, Owed, WireError, decode, encode
+from broker_plugins.cluster.wire import (
+    AskCut,
+    AskFence,
+    AskMoving,
+    AskSession,
+    Fenced,
+    MovedSession,
+    WireError,
+    decode,
+    encode,
+)
 from broker_plugins.engine.hooks import Refused
 from broker_plugins.engine.message import Message
-from broker_plugins.engine.session import ASSIGNED, SENT, Outgoing, Session
+from broker_plugins.engine.session import RELEASED, Outgoing, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
-    from broker_plugins.cluster.fabric import Fabric
-    from broker_plugins.cluster.members import Members
-    from broker_plugins.cluster.options import ClusterCounters
+    import msgspec
+
+    from broker_plugins.cluster.announcing import Announcing
+    from broker_plugins.cluster.forwarding import Forwarding
+    from broker_plugins.cluster.node import Node
     from broker_plugins.engine.codec import Connect
-    from broker_plugins.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
-CLAIM_S = 1.0
-"""How long a client waits for the other nodes to let go of it."""
+CLAIM_S = 2.0
+"""How long a client waits for the other nodes to say whether they have its session."""
+KNOWN_S = 1.0
+"""How long a move waits until all nodes know that this one wants what the session is subscribed to."""
 GRACE_S = 1.0
-"""How long the old node still takes messages for a session that has moved: until everybody knows where it is."""
-
-
-class Arrival:
-    """What a node has had since a session came to it: none of that is owed by the node it came from."""
-
-    __slots__ = ("awaited", "node", "seen", "since")
-
-    def __init__(self, node: str, since: int, seen: Iterable[tuple[str, int]] = ()) -> None:
-        self.node = node
-        self.since = since
-        self.seen = set(seen)
-        self.awaited = 0
-        """How many nodes are still to be asked for the rest."""
-
-    def had(self, each: Owed) -> bool:
-        """Whether a message came to this node after the session did."""
-        return (each.origin, each.number) in self.seen or (each.origin == self.node and each.number > self.since)
+"""How long the old node still takes messages where not everybody confirmed: until everybody knows where it is."""
+HOLD_S = 10.0
+"""How long messages are held for a client that does not take its session after all."""
 
 
 class Moving:
     """Sessions that come and go.
 
     Args:
-        engine: where they are.
-        fabric: how to reach the other nodes.
-        members: which nodes there are.
-        counters: what to count in.
-        number: what messages of this node are known by, from their sequence.
+        node: this node.
+        announcing: what this node wants, and who knows it.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        fabric: Fabric,
-        members: Members,
-        counters: ClusterCounters,
-        number: Callable[[int], int],
-    ) -> None:
-        self._engine = engine
-        self._fabric = fabric
-        self._members = members
-        self._counters = counters
-        self._given: dict[str, set[int]] = {}
-        """Sessions another node was given, with what it was given; they end when it says that it has them."""
-        self._number = number
-        self._arrived: dict[str, Arrival] = {}
-        """Sessions that came lately, and what came for everybody since."""
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, node: Node, announcing: Announcing) -> None:
+        self._node = node
+        self._announcing = announcing
+        self._arrivals = Arrivals()
+        self.saw = self._arrivals.saw
+        """To be told of every message that comes from another node."""
+
+    def start(self, forwarding: Forwarding) -> None:
+        """The engine and the fabric are there."""
+        self._engine = self._node.engine
+        self._fabric = self._node.fabric
+        self._forwarding = forwarding
+        self.leaving = Leaving(self._node, forwarding, self._arrivals)
+
+    def questions(self) -> dict[type[msgspec.Struct], Callable[..., msgspec.Struct | Awaitable[msgspec.Struct]]]:
+        """What other nodes ask about sessions."""
+        return {
+            AskSession: self.leaving.let_go,
+            AskMoving: self.leaving.tell,
+            AskFence: self._mark,
+            AskCut: self.leaving.cut,
+        }
+
+    async def _mark(self, question: AskFence) -> Fenced:
+        # Other parts take in what the asking node announced just before; each does so within a turn of its own.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._forwarding.mark(question.node, question.token)
+        return Fenced()
+
+    # A client connects here.
 
     def claim(self, connect: Connect) -> Awaitable[None] | None:
         """A client connects here: the other nodes let go of it, and one may have its session."""
-        nodes = self._members.alive()
+        nodes = self._node.members.alive()
         if not nodes or not self._fabric.ready:
             return None
         return self._claim(connect, nodes)
 
     async def _claim(self, connect: Connect, nodes: list[str]) -> None:
         client_id = connect.client_id
-        question = encode(AskSession(client_id, not connect.clean_session))
-        answers = await asyncio.gather(*(self._ask(node, question) for node in nodes))
-        found = {
-            node: answer for node, answer in zip(nodes, answers, strict=True) if answer is not None and answer.found
-        }
+        await self._arrivals.settled(client_id, CUT_S)
+        self._arrivals.begin(client_id, self._engine.loop)
+        try:
+            if connect.clean_session:
+                await self._ask_all(nodes, AskSession(client_id, keep=False))
+            else:
+                await self._fetch(client_id, nodes)
+        finally:
+            self._arrivals.over(client_id)
+
+    async def _fetch(self, client_id: str, nodes: list[str]) -> None:
+        found = await self._ask_all(nodes, AskMoving(client_id))
+        mine = self._engine.sessions.get(client_id)
+        if not found:
+            if mine is not None:
+                self.leaving.ended(client_id)  # whoever was given it is gone: this is the best there is
+        elif len(found) == 1 and mine is None and not any(answer.stale for answer in found.values()):
+            ((source, told),) = found.items()
+            await self._move(client_id, source, told)
+        else:
+            await self._bring_together(client_id, list(found))
+
+    # The session is on one other node.
+
+    async def _move(self, client_id: str, source: str, told: MovedSession) -> None:
+        engine = self._engine
+        session = self._begin(client_id)
+        session.hold()
+        engine.loop.call_later(HOLD_S, self._hold_no_more, session)
+        self._subscribe(session, told)
+        self._locate(session, told)
+        self._arrive(client_id)
+        token, fences = await self._fence(source)
+        moved = await self._ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
+        if engine.sessions.get(client_id) is not session:
+            return  # ended meanwhile
+        if moved is None or not moved.found:
+            log.warning("client %s: node %s did not give its session away", client_id, source)
+            self._arrivals.forget(client_id)
+            return
+        self._fill(session, moved)
+        self._node.counters.sessions_in += 1
+        self._node.counters.handovers += told.roaming
+        if moved.fenced:
+            await self._safe()
+            await self._ask(source, AskSession(client_id, keep=True, done=True))
+            self._arrivals.forget(client_id)
+        else:
+            self._node.counters.handovers_unfenced += 1
+            self._finish_later(source, client_id)
+
+    async def _fence(self, source: str) -> tuple[int, list[str]]:
+        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
+        known = self._announcing.known_everywhere(KNOWN_S)
+        if known is not None:
+            await known
+        token = secrets.randbits(62)
+        others = [node for node in self._node.members.alive() if node != source]
+        question = encode(AskFence(source, token))
+        marking = await asyncio.gather(*(self._asked_to_mark(node, question) for node in others))
+        self._forwarding.mark(source, token)
+        return token, [self._node.name, *(node for node, marks in zip(others, marking, strict=True) if marks)]
+
+    async def _asked_to_mark(self, node: str, question: bytes) -> bool:
+        """Whether a mark of a node is to be waited for: not if nobody is there any more."""
+        try:
+            await self._fabric.ask(node, question, CLAIM_S)
+        except nats.errors.NoRespondersError:
+            return False
+        except FAULTS as error:
+            log.info("node %s does not mark its messages: %s", node, error)
+        return True
+
+    def _fill(self, session: Session, moved: MovedSession) -> None:
+        """Give a session what it is owed, but for what its client has had on the old node."""
+        positions = {(node, mail): number for node, mail, number in moved.positions}
+        unhad = set(moved.unhad)
+
+        def had(entry: Outgoing) -> bool:
+            # A message of a shared subscription came to one node only, and a retained one to its subscriber only.
+            origin = None if entry.group or entry.retain else self._origin(entry.message)
+            if origin is None or origin in unhad:
+                return False
+            return origin[1] <= positions.get((origin[0], entry.message.qos > 0), -1)
+
+        self._node.counters.retransmissions += session.discard(had)
+        waited = [Outgoing(Message(each.topic, each.payload, 0), 0, each.retain, None) for each in moved.waiting]
+        session.put_first(waited)
+        self._subscribe(session, moved)
+        for text in moved.owing:
+            if text in session.subscriptions:
+                self._engine.feeds.begin(session.subscriptions[text])
+        self._owe(session, moved)
+
+    def _origin(self, message: Message) -> tuple[str, int] | None:
+        return origin_of(message, self._node.name, self._node.number)
+
+    async def _safe(self) -> None:
+        """Wait until what was taken over is on disk."""
+        store = self._engine.store
+        if store is not None and store.busy:
+            safe: asyncio.Future[None] = self._engine.loop.create_future()
+            store.when_safe(safe.set_result, None)
+            await safe
+
+    def _hold_no_more(self, session: Session) -> None:
+        if session.held is not None and not session.ended:
+            session.release()
+
+    # Several nodes have something of it.
+
+    async def _bring_together(self, client_id: str, nodes: list[str]) -> None:
+        """Take what there is from all nodes: one has the session, others what is left from before it moved."""
+        found = await self._ask_all(nodes, AskSession(client_id, keep=True))
+        given = self.leaving.given
         whole = next((answer for answer in found.values() if not answer.stale), None)
         mine = self._engine.sessions.get(client_id)
-        if mine is not None and client_id not in self._given:
+        if mine is not None and client_id not in given:
             self._merge(client_id, mine, found)
             return
         if whole is not None and mine is not None:
-            found["here"] = self._snapshot(client_id, mine)
-            self._end(mine)
+            found["here"] = self.leaving.snapshot(client_id, mine)
+            self.leaving.end(mine)
         elif mine is not None:
-            self._given.pop(client_id)  # whoever had it is gone: this is the best there is
+            self.leaving.ended(client_id)  # whoever had it is gone: this is the best there is
             return
         whole = whole or max(found.values(), key=lambda answer: len(answer.owed), default=None)
         if whole is None:
@@ -118,130 +248,61 @@ class Moving:
     def _merge(self, client_id: str, mine: Session, found: dict[str, MovedSession]) -> None:
         """The session is here, and other nodes have something left of it: what that holds goes with this one."""
         for node, answer in found.items():
-            arrival = self._arrived.get(client_id)
-            for each in answer.owed[answer.given :]:
-                if arrival is None or not arrival.had(each):
-                    mine.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+            self._deliver_rest(client_id, mine, answer)
             if not answer.stale:
                 self._subscribe(mine, answer)
-            if arrival is None:
+            if self._arrivals.get(client_id) is None:
                 self._arrive(client_id)
             self._finish_later(node, client_id)
 
+    def _deliver_rest(self, client_id: str, session: Session, rest: MovedSession) -> None:
+        arrival = self._arrivals.get(client_id)
+        for each in rest.owed[rest.given :]:
+            if each.state != RELEASED and (arrival is None or not arrival.had(each)):
+                session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+
+    def _adopt(self, client_id: str, moved: MovedSession) -> None:
+        self._node.counters.sessions_in += 1
+        self._arrive(client_id)
+        session = self._begin(client_id)
+        self._subscribe(session, moved)
+        self._locate(session, moved)
+        self._owe(session, moved)
+
     def _arrive(self, client_id: str) -> None:
-        self._arrived[client_id] = Arrival(self._fabric.options.node, self._number(self._engine.sequence))
+        self._arrivals.note(client_id, Arrival(self._node.name, self._node.number(self._engine.sequence)))
 
     def _finish_later(self, node: str, client_id: str) -> None:
-        self._arrived[client_id].awaited += 1
-        self._engine.loop.call_later(GRACE_S, self._finish_soon, node, client_id)
-
-    def _finish_soon(self, node: str, client_id: str) -> None:
-        task = self._engine.loop.create_task(self._finish(node, client_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        arrival = self._arrivals.get(client_id)
+        assert arrival is not None
+        arrival.awaited += 1
+        self._engine.loop.call_later(GRACE_S, lambda: self._node.work(self._finish(node, client_id)))
 
     async def _finish(self, node: str, client_id: str) -> None:
         """Every node knows by now where the client is: fetch what had gone to the old one meanwhile."""
-        rest = await self._ask(node, encode(AskSession(client_id, keep=True, done=True)))
+        rest = await self._ask(node, AskSession(client_id, keep=True, done=True))
         session = self._engine.sessions.get(client_id)
-        arrival = self._arrived.get(client_id)
+        if rest is not None and session is not None and rest.found:
+            self._deliver_rest(client_id, session, rest)
+        arrival = self._arrivals.get(client_id)
         if arrival is not None:
             arrival.awaited -= 1
             if not arrival.awaited:
-                del self._arrived[client_id]
-        if rest is None or session is None or not rest.found:
-            return
-        for each in rest.owed[rest.given :]:
-            if arrival is None or not arrival.had(each):
-                session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+                self._arrivals.forget(client_id)
 
-    def saw(self, origin: str, number: int) -> None:
-        """A message came from another node."""
-        for arrival in self._arrived.values():
-            arrival.seen.add((origin, number))
+    # What a session consists of.
 
-    async def _ask(self, node: str, question: bytes) -> MovedSession | None:
-        try:
-            return decode(await self._fabric.ask(node, question, CLAIM_S), MovedSession)
-        except (*FAULTS, WireError) as error:
-            log.info("node %s does not answer whether it has a client: %s", node, error)
-            return None
+    def _begin(self, client_id: str) -> Session:
+        session = Session(self._engine, client_id, clean=False)
+        session.left_at = time.time()
+        self._engine.sessions[client_id] = session
+        if self._engine.store is not None:
+            self._engine.store.put("sessions", (client_id,), (session.left_at,))
+        return session
 
-    # Here it leaves.
-
-    def let_go(self, question: AskSession) -> MovedSession:
-        """Close a client's connection, and give its session away; it ends here when the other node has it."""
-        client_id = question.client_id
-        session = self._engine.sessions.get(client_id)
-        if session is None or (question.done and client_id not in self._given):
-            return MovedSession(found=False)
-        if session.connection is not None:
-            self._counters.taken_over += 1
-            log.info("client %s connected to another node; its connection here is closed", client_id)
-            session.connection.close("taken over")  # [MQTT-3.1.4-2]
-        if session.ended:
-            return MovedSession(found=False)
-        if not question.keep:
-            self._end(session)
-            return MovedSession(found=False)
-        moved = self._snapshot(client_id, session)
-        if question.done:
-            self._counters.sessions_out += 1
-            self._end(session)
-        else:
-            self._given[client_id] = {id(entry) for entry in _entries(session)}
-        return moved
-
-    def _snapshot(self, client_id: str, session: Session) -> MovedSession:
-        given = self._given.get(client_id)
-        arrival = self._arrived.get(client_id)
-        ordered = sorted(session.subscriptions.values(), key=lambda each: each.order)
-        entries = _entries(session)
-        if given is not None:
-            entries.sort(key=lambda entry: id(entry) not in given)
-        return MovedSession(
-            found=True,
-            subscriptions=[(each.text, each.qos) for each in ordered],
-            owed=[self._owed(entry) for entry in entries],
-            given=0 if given is None else sum(id(entry) in given for entry in entries),
-            stale=given is not None,
-            inbound=sorted(session.inbound or ()),
-            since=0 if arrival is None else arrival.since,
-            seen=[] if arrival is None else list(arrival.seen),
-        )
-
-    def _end(self, session: Session) -> None:
-        for entry in _entries(session):
-            entry.group = None  # it moves with its session, not to another member of the group
-        self._engine.end_session(session)  # which calls `ended`
-
-    def _owed(self, entry: Outgoing) -> Owed:
-        message = entry.message
-        state = SENT if entry.state == ASSIGNED else entry.state
-        owed = Owed(message.topic, message.payload, message.qos, entry.qos, entry.retain, entry.packet_id, state)
-        properties = message.properties or {}
-        # A message of a shared subscription went to one node only, and a retained one to its subscriber only.
-        if entry.group is None and not entry.retain:
-            if FROM in properties:
-                owed.origin, owed.number = str(properties[FROM]), int(properties.get(NUMBER, 0))
-            elif message.sequence:
-                owed.origin, owed.number = self._fabric.options.node, self._number(message.sequence)
-        return owed
-
-    # Here it arrives.
-
-    def _adopt(self, client_id: str, moved: MovedSession) -> None:
-        engine = self._engine
-        self._counters.sessions_in += 1
-        self._arrive(client_id)
-        session = Session(engine, client_id, clean=False)
-        engine.sessions[client_id] = session
-        store = engine.store
-        if store is not None:
-            store.put("sessions", (client_id,), (0.0,))
+    def _owe(self, session: Session, moved: MovedSession) -> None:
         for packet_id in moved.inbound:
-            engine.note_inbound(session, packet_id)
-        self._subscribe(session, moved)
+            self._engine.note_inbound(session, packet_id)
         used: set[int] = set()
         restored = []
         for each in moved.owed:
@@ -251,7 +312,7 @@ class Moving:
             message = Message(each.topic, each.payload, each.message_qos)
             restored.append((message, each.qos, each.retain, packet_id, each.state, 0))
         session.restore(restored)
-        if store is not None:
+        if self._engine.store is not None:
             session.record_all()
 
     def _subscribe(self, session: Session, moved: MovedSession) -> None:
@@ -267,12 +328,28 @@ class Moving:
             else:
                 engine.note_subscription(subscription, owed=False)
 
+    def _locate(self, session: Session, moved: MovedSession) -> None:
+        geo = geo_of(self._engine)
+        if geo is not None and moved.place is not None:
+            geo.locate(session, *moved.place)
+
     def ended(self, session: Session) -> None:
         """A session is gone, by whatever way: one of the same name later is another one."""
         if session.client_id not in self._engine.sessions:
-            self._given.pop(session.client_id, None)
-            self._arrived.pop(session.client_id, None)
+            self.leaving.ended(session.client_id)
+            self._arrivals.forget(session.client_id)
 
+    # Asking.
 
-def _entries(session: Session) -> list[Outgoing]:
-    return [*session.inflight.values(), *(session.queue or ())]
+    async def _ask_all(self, nodes: list[str], question: msgspec.Struct) -> dict[str, MovedSession]:
+        """The nodes that have something of a session."""
+        answers = await asyncio.gather(*(self._ask(node, question) for node in nodes))
+        answered = zip(nodes, answers, strict=True)
+        return {node: answer for node, answer in answered if answer is not None and answer.found}
+
+    async def _ask(self, node: str, question: msgspec.Struct, seconds: float = CLAIM_S) -> MovedSession | None:
+        try:
+            return decode(await self._fabric.ask(node, encode(question), seconds), MovedSession)
+        except (*FAULTS, WireError) as error:
+            log.info("node %s does not answer whether it has a client: %s", node, error)
+            return None

@@ -43,6 +43,8 @@ class Node:
         self.incarnation = time.time_ns() // 1_000_000
         self.members = Members(options.lease_s, options.away_s)
         self.clock = HybridClock(lambda: self.wall_us() // 1000)
+        self.draining = False
+        """Whether this node is about to be stopped, and takes no clients."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wall_us(self) -> int:

@@ -48,6 +48,8 @@ class ClusterOptions:
     """Time between two signs of life."""
     lease_s: float = 4.0
     """Silence after which a node is taken for gone."""
+    granting_s: float = 1.0
+    """The longest a SUBACK waits until all nodes that are there know the filters."""
     away_s: float = 86_400.0
     """How long messages are kept for the persistent sessions of a node that is gone."""
     max_mailbox_bytes: int = 268_435_456
@@ -79,6 +81,7 @@ class ClusterOptions:
     """Time between two looks at how busy the blocks are."""
     slow_regions_file: str = ""
     """Slow regions as `spark_jobs.mine_regions` proposes them; if not said, nodes find them from what they see."""
+
     causal: dict[str, str] = field(default_factory=dict)
     """Causal groups: by topic filter, the first that matches, how long a message lives, such as `250ms`. Its messages
     reach every node's subscribers in causal order and within that time, or not at all. The same on all nodes."""
@@ -120,6 +123,7 @@ class ClusterOptions:
             )
         if not self.block_border >= 0:
             raise EngineError(f"block_border: {self.block_border} is below 0")
+
         self.causal_rules = read_rules(self.causal)
         if not 0 < self.causal_clock_part <= 1:
             raise EngineError(f"causal_clock_part: {self.causal_clock_part} is not above 0 and up to 1")
@@ -153,6 +157,17 @@ class ClusterCounters:
     """Messages between nodes that could not be read."""
     taken_over: int = 0
     """Connections closed because their client connected to another node."""
+    handovers: int = 0
+    """Roaming clients that moved here from another node and went on without a break."""
+    handovers_told: int = 0
+    """Times a roaming client was told to go to another node."""
+    handovers_unfenced: int = 0
+    """Sessions that moved here while another node did not confirm in time that all on its way to the old one had
+    come: what comes there later follows, out of order, and QoS 0 messages among it are lost."""
+    retransmissions: int = 0
+    """Messages that came here for a session that moved and had gone to its client on its old node already."""
+    subscribed_unknown: int = 0
+    """Times a SUBACK did not wait any longer for another node to know the filters."""
     sessions_in: int = 0
     """Sessions that moved here."""
     sessions_out: int = 0

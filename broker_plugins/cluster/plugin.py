@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Awaitable
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -27,7 +29,6 @@ from broker_plugins.cluster.top import TopK
 from broker_plugins.cluster.wire import (
     AskBuckets,
     AskRetained,
-    AskSession,
     Batch,
     Hello,
     WireError,
@@ -37,7 +38,7 @@ from broker_plugins.cluster.wire import (
 from broker_plugins.engine import Plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Sequence
 
     import msgspec
     from amqtt.broker import BrokerContext
@@ -91,16 +92,17 @@ class ClusterPlugin(Plugin):
         self.convergence = Convergence(
             engine, node.name, node.clock, options.max_removals, self.counters, self.causal.orders
         )
-        self.moving = Moving(engine, node.fabric, node.members, self.counters, node.number)
+        self.moving = Moving(node, self.announcing)
         self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.causal, self.moving.saw)
         self.top.start(self, self.forwarding)
         self.top.ordered = self.causal.group_of
         engine.ages = node.clock.now
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
-        self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct]] = {
+        self.moving.start(self.forwarding)
+        self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct | Awaitable[msgspec.Struct]]] = {
             AskBuckets: lambda _: self.convergence.buckets(),
             AskRetained: self.convergence.answer,
-            AskSession: self.moving.let_go,
+            **self.moving.questions(),
         }
         for part in self.parts:
             self._answers |= part.questions()
@@ -169,7 +171,14 @@ class ClusterPlugin(Plugin):
 
     async def _say_hello(self) -> None:
         node = self.node
-        hello = Hello(node.name, node.incarnation, self.announcing.own.version, self.convergence.ledger.digest)
+        hello = Hello(
+            node.name,
+            node.incarnation,
+            self.announcing.own.version,
+            self.convergence.ledger.digest,
+            self.options.address,
+            node.draining,
+        )
         await node.fabric.publish(node.fabric.subject("hello"), encode(hello))
 
     async def _on_hello(self, hello: Hello) -> None:
@@ -227,7 +236,16 @@ class ClusterPlugin(Plugin):
             self.counters.unreadable += 1
             log.warning("a question: %s", error)
             return
-        await msg.respond(encode(self._answers[type(question)](question), squeeze=True))
+        answer = self._answers[type(question)](question)
+        if isinstance(answer, Awaitable):
+            self.node.work(self._respond(msg, answer))  # others need not wait for it
+        else:
+            await msg.respond(encode(answer, squeeze=True))
+
+    async def _respond(self, msg: Msg, awaited: Awaitable[msgspec.Struct]) -> None:
+        answer = await awaited
+        with contextlib.suppress(*FAULTS):
+            await msg.respond(encode(answer, squeeze=True))
 
     # Clients and their messages.
 
@@ -249,6 +267,12 @@ class ClusterPlugin(Plugin):
     def on_session_ended(self, session: Session) -> None:
         """Forget where a session came from or went to."""
         self.moving.ended(session)
+
+    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
+        """Let the other nodes know what is wanted here before a client may rely on it."""
+        if all(subscription.inner.startswith("$") for subscription in subscriptions):
+            return None
+        return self.announcing.known_everywhere(self.options.granting_s)
 
     def on_subscribed(self, subscription: Subscription) -> None:
         """Let the parts know of a subscription."""

@@ -74,6 +74,19 @@ class Hello(msgspec.Struct, array_like=True, gc=False):
     """How many changes its filters have had."""
     digest: int
     """Of all its retained messages."""
+    address: str = ""
+    """Where clients reach it."""
+    draining: bool = False
+    """Whether it is about to be stopped, and takes no clients."""
+
+
+class Applied(msgspec.Struct, array_like=True, gc=False):
+    """A node knows all filters of another one up to a version."""
+
+    node: str
+    incarnation: int
+    """Of the node whose filters these are."""
+    version: int
 
 
 class Wish(msgspec.Struct, array_like=True, gc=False):
@@ -119,6 +132,33 @@ class AskSession(msgspec.Struct, array_like=True, tag=4, gc=False):
     """I have it: give me what came for it since, and forget it."""
 
 
+class AskMoving(msgspec.Struct, array_like=True, tag=20, gc=False):
+    """A client is connecting to me: tell me what its session is subscribed to, and go on serving it for now."""
+
+    client_id: str
+
+
+class AskFence(msgspec.Struct, array_like=True, tag=21, gc=False):
+    """You know what I want: mark in all ways from you to a node that what follows comes to me as well."""
+
+    node: str
+    token: int
+
+
+class AskCut(msgspec.Struct, array_like=True, tag=22, gc=False):
+    """When all these nodes have marked their ways to you: let go of a client, and give me its session."""
+
+    client_id: str
+    node: str
+    """Who asks."""
+    token: int
+    fences: list[str]
+
+
+class Fenced(msgspec.Struct, array_like=True, gc=False):
+    """The marks are on their way."""
+
+
 class Buckets(msgspec.Struct, array_like=True, gc=False):
     """Digests of retained messages."""
 
@@ -162,6 +202,20 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     seen: list[tuple[str, int]] = []
     """If it came here lately: messages of other nodes that came since."""
     inbound: list[int] = []
+    roaming: bool = False
+    """Whether its client comes here because it was told to."""
+    place: tuple[float, float] | None = None
+    """Where its client is."""
+    owing: list[str] = []
+    """Filters whose retained messages were still being sent."""
+    waiting: list[Owed] = []
+    """QoS 0 messages that its client had not read yet."""
+    fenced: bool = False
+    """Whether everything that other nodes sent before they knew of the move had come: then `positions` is exact."""
+    positions: list[tuple[str, bool, int]] = []
+    """For each node and each of its ways (by mail or not) the last message that this session has had."""
+    unhad: list[tuple[str, int]] = []
+    """Messages up to there that it has not had all the same."""
 
 
 class Content(msgspec.Struct, array_like=True, gc=False):

@@ -233,9 +233,11 @@ class Connection(Link):
     ) -> Generator[Awaitable[Any] | None, Any, None]:
         codes = bytearray()
         made = yield from self.engine.subscribe(session, filters, codes)
-        self._when_safe(suback(packet_id, bytes(codes)))
         for subscription in made:
             self.engine.feeds.begin(subscription)
+        for awaited in self.engine.grants(made):
+            yield awaited
+        self._when_safe(suback(packet_id, bytes(codes)))
         if session.feeds:
             self._when_safe_do(session.pump)
 

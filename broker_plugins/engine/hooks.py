@@ -111,6 +111,9 @@ class Hooks:
         plugin adds it to selections itself, and forgets it in `on_unsubscribed`. Called again when it is restored.
         """
 
+    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
+        """Subscriptions of one SUBSCRIBE were made: what must be done before its SUBACK may be waited for."""
+
     def on_publish(self, message: Message) -> bool | None:
         """Change a message, consume it by returning False, or refuse it by raising `Refused`."""
 
@@ -188,6 +191,7 @@ class HookTable:
         "disconnected",
         "dropped",
         "enqueued",
+        "granting",
         "hears_all",
         "leaving",
         "plugins",
@@ -211,6 +215,7 @@ class HookTable:
         self.connecting = self._defined(Hooks.on_connecting)
         self.connect = self._defined(Hooks.on_connect)
         self.subscribe = [(plugin, plugin.on_subscribe) for plugin in self._defining(Hooks.on_subscribe)]
+        self.granting = self._defined(Hooks.on_granting)
         self.publish = [(plugin, plugin.on_publish) for plugin in self._defining(Hooks.on_publish)]
         adding_first = sorted(self._defining(Hooks.select), key=lambda plugin: plugin.cuts)
         self.select = [(plugin, plugin.select) for plugin in adding_first]

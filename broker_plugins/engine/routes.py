@@ -120,7 +120,8 @@ class Routes:
             route.after = tuple(hook for plugin, hook in hooks.enqueued if plugin in concerned)
         else:
             route.clause_selectors = hooks.clause_selectors
-        route.plain = self.all_plain and not concerned and not route.groups and not topic.startswith("$")
+        held = any(session.held is not None for session in route.sessions)
+        route.plain = self.all_plain and not (concerned or route.groups or held or topic.startswith("$"))
         return route
 
     def choose(self, key: tuple[str, str], members: list[Subscription]) -> Subscription | None:

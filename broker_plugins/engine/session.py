@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.engine.codec import PACKET_IDS, PUBREL
+from broker_plugins.engine.holding import Holding
 from broker_plugins.engine.message import Message, message_of
 
 if TYPE_CHECKING:
@@ -43,12 +44,17 @@ class Outgoing:
         self.position = 0
         """Its place in the session's row of deliveries, which the store keeps it by."""
 
+    def packet0(self) -> bytes:
+        """The whole PUBLISH at QoS 0."""
+        message = self.message
+        return message.head_for(0, self.retain, dup=False) + message.payload if self.retain else message.packet0()
+
 
 def _size(item: bytes | Message) -> int:
     return len(item) if isinstance(item, bytes) else item.size
 
 
-class Session:
+class Session(Holding):
     """The state of one client.
 
     Args:
@@ -104,6 +110,7 @@ class Session:
         self.top_id = 0
         self.next_position = 1
         self.feeds: list[Feed] | None = None
+        self.held = None
         self.left_at = 0.0
         self.ended = False
         self.overflowing = False
@@ -158,6 +165,8 @@ class Session:
                     message.packet0() if not retain else message.head_for(0, retain, dup=False) + message.payload
                 )
                 return True
+            if self.held is not None:
+                return self.keep(Outgoing(message, 0, retain, group))
             if self.connection is not None:
                 return self.wait_qos0(message)
             self.dropped += 1  # a feed that goes on later must not take it for received
@@ -170,21 +179,24 @@ class Session:
             if self.clean or self.engine.store is None:
                 self._transmit(entry)
             else:
-                self._record(entry)
+                self.record(entry)
                 self._transmit_when_safe(entry)
             return True
+        if self.held is not None:
+            return self.keep(entry)
         if not self.has_room(message.size):
-            self._overflow(message)
+            self.overflow(message)
             return False
         if self.queue is None:
             self.queue = deque()
         self.queue.append(entry)
-        self._account(message.size)
+        self.account(message.size)
         if not self.clean and self.engine.store is not None:
-            self._record(entry)
+            self.record(entry)
         return True
 
-    def _account(self, size: int) -> None:
+    def account(self, size: int) -> None:
+        """Count bytes that wait."""
         self.queued_bytes += size
         self.engine.queued_bytes += size
 
@@ -202,7 +214,7 @@ class Session:
         while spare < size or slots < 1:
             if not queue0:
                 self._dropped_qos0(item)
-                self._account(-freed)
+                self.account(-freed)
                 return False
             oldest = queue0.popleft()
             gained = _size(oldest)
@@ -211,7 +223,7 @@ class Session:
             slots += 1
             self._dropped_qos0(oldest)
         queue0.append(item)
-        self._account(size - freed)
+        self.account(size - freed)
         return True
 
     def _dropped_qos0(self, item: bytes | Message) -> None:
@@ -221,7 +233,8 @@ class Session:
         if engine.hooks.dropped:
             engine.dropped(self, message_of(item) if isinstance(item, bytes) else item, "dropped_qos0")
 
-    def _overflow(self, message: Message) -> None:
+    def overflow(self, message: Message) -> None:
+        """There is no room for a message."""
         self.dropped += 1
         self.engine.counters.dropped_queue_full += 1
         self.engine.dropped(self, message, "dropped_queue_full")
@@ -280,6 +293,9 @@ class Session:
 
     def pump(self) -> None:
         """Send what waits, as far as the window and the socket have room; then go on with retained messages."""
+        if self.held is not None:
+            self.out = None  # it moves: nothing more leaves from here
+            return
         queue0 = self.queue0
         if queue0:
             while queue0 and self.out is not None:
@@ -287,7 +303,7 @@ class Session:
                 while queue0 and sent < 65_536:
                     item = queue0.popleft()
                     packet = item if isinstance(item, bytes) else item.packet0()
-                    self._account(-_size(item))
+                    self.account(-_size(item))
                     sent += len(packet)
                     self.out.append(packet)
                 self.connection.flush()  # type: ignore[union-attr]  # may set `out` to None
@@ -299,11 +315,11 @@ class Session:
             durable = not self.clean and self.engine.store is not None
             while queue and self.out is not None and len(self.inflight) < window:
                 entry = queue.popleft()
-                self._account(-entry.message.size)
+                self.account(-entry.message.size)
                 self._assign(entry)
                 if durable:
                     if entry.qos == 2:
-                        self._record(entry)
+                        self.record(entry)
                     self._transmit_when_safe(entry)
                 else:
                     self._transmit(entry)
@@ -334,7 +350,7 @@ class Session:
             return
         if entry.state != RELEASED:
             entry.state = RELEASED
-            self._record(entry)
+            self.record(entry)
         self.engine.store.when_safe(connection.send, packet)
 
     def completed(self, packet_id: int) -> None:
@@ -349,7 +365,7 @@ class Session:
             self.free_ids = []
         self.free_ids.append(entry.packet_id)
         if entry.position:
-            self._forget(entry)
+            self.forget(entry)
         if (self.queue or self.feeds) and not self.pump_due:
             self.pump_due = True
             self.engine.pump_later(self)
@@ -361,6 +377,8 @@ class Session:
         self.connection = connection
         self.out = connection.out
         self.left_at = 0.0
+        if self.held is not None:
+            self.release()
 
     def resend(self) -> None:
         """After a reconnect, send again what was not acknowledged, in its order [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
@@ -379,23 +397,24 @@ class Session:
         self.out = None
         if self.queue0:
             for item in self.queue0:
-                self._account(-_size(item))
+                self.account(-_size(item))
         self.queue0 = None
 
     def clear(self) -> list[Outgoing]:
         """The session ends: give up everything owed, and return it."""
         owed = list(self.inflight.values()) + (list(self.queue) if self.queue else [])
+        owed += [entry for entry in self.held or () if entry.qos]
         for entry in owed:
             if entry.position:
-                self._forget(entry)
-        self._account(-self.queued_bytes)
+                self.forget(entry)
+        self.account(-self.queued_bytes)
         self.inflight.clear()
-        self.queue = self.queue0 = self.feeds = self.inbound = None
+        self.queue = self.queue0 = self.feeds = self.inbound = self.held = None
         return owed
 
     # The store.
 
-    def _record(self, entry: Outgoing) -> None:
+    def record(self, entry: Outgoing) -> None:
         """Note a delivery, with its message the first time."""
         store = self.engine.store
         assert store is not None
@@ -412,7 +431,8 @@ class Session:
         row = (message.stored_id, entry.qos, int(entry.retain), entry.packet_id, state)
         store.put("deliveries", (self.client_id, entry.position), row)
 
-    def _forget(self, entry: Outgoing) -> None:
+    def forget(self, entry: Outgoing) -> None:
+        """A delivery is over."""
         store = self.engine.store
         assert store is not None
         store.delete("deliveries", (self.client_id, entry.position))
@@ -427,7 +447,7 @@ class Session:
         """Note everything owed that was restored from elsewhere than the store."""
         for entry in [*self.inflight.values(), *(self.queue or ())]:
             entry.message.stored_refs = 0
-            self._record(entry)
+            self.record(entry)
 
     def restore(self, deliveries: list[tuple[Message, int, bool, int, int, int]]) -> None:
         """Take back what was owed: message, QoS, retain, packet id, state and position of each, in order."""
@@ -445,6 +465,6 @@ class Session:
                 if self.queue is None:
                     self.queue = deque()
                 self.queue.append(entry)
-                self._account(message.size)
+                self.account(message.size)
         self.top_id = max(used, default=0)
         self.free_ids = [number for number in range(self.top_id, 0, -1) if number not in used]

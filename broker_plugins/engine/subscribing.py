@@ -14,7 +14,7 @@ from broker_plugins.engine.topics import filter_fault
 from broker_plugins.grammar import GrammarError, is_smart, parse_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Generator, Iterator
 
     from broker_plugins.engine.session import Session
 
@@ -48,6 +48,13 @@ class Subscribing(Publishing):
                 made.append(subscription)
             yield None
         return made
+
+    def grants(self, made: list[Subscription]) -> Iterator[Awaitable[None]]:
+        """What the SUBACK of these subscriptions waits for, one after the other."""
+        for hook in self.hooks.granting if made else ():
+            awaited = self._call(hook, made)
+            if awaited is not None:
+                yield awaited
 
     def subscribe_alone(
         self, session: Session, filters: list[tuple[str, int]], codes: bytearray
