@@ -71,6 +71,7 @@ def metrics() -> None:
         wire.subscribe(("locus/metrics/+/1min", 0))
 
         def complete() -> bool:
+            wire.send(publish("stream/1", b"tick"))
             for each in wire.messages_until_ping():
                 heard[each.topic.split("/")[2]] = json.loads(each.payload)["deliveries"]
             return len(heard) == len(PORTS) and all(heard.values())
