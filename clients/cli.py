@@ -19,6 +19,7 @@ COMMANDS = {
     "fence": ("clients.fence", "put, list and remove the fences that $geo/fence:NAME listens in"),
     "retained": ("clients.retained", "say why a topic's retained message is sent at once, or let wait"),
     "explain": ("clients.explain", "say what a filter or a topic with clauses means, or where it is wrong"),
+    "top": ("clients.top.command", "show what a broker does, live in this terminal"),
     "doctor": ("clients.doctor", "look at this machine, and say what is missing and what to do about it"),
     "city": ("clients.city.command", "let a simulated city live on a broker: traffic, fences, jobs, sensors"),
     "broker": ("broker_plugins.command", "start a broker"),

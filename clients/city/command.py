@@ -29,7 +29,7 @@ def add_size(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vehicles", type=_count, default=300, metavar="N", help="vehicles (%(default)s)")
     parser.add_argument("--people", type=_count, default=200, metavar="N", help="pedestrians (%(default)s)")
     parser.add_argument(
-        "--subscribers", type=_count, default=24, metavar="N", help="roaming subscribers, each a client (%(default)s)"
+        "--subscribers", type=_count, default=36, metavar="N", help="roaming subscribers, each a client (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1, help="another one makes another city (%(default)s)")
 

@@ -31,7 +31,7 @@ class Town:
     """
 
     def __init__(
-        self, seed: int = 1, *, vehicles: int = 300, people: int = 200, subscribers: int = 24, workers: int = 16
+        self, seed: int = 1, *, vehicles: int = 300, people: int = 200, subscribers: int = 36, workers: int = 16
     ) -> None:
         counts = {"vehicles": vehicles, "people": people, "subscribers": subscribers, "workers": workers}
         for name, count in counts.items():

@@ -24,6 +24,8 @@ START_S: Final = 90.0
 """How long a broker may take to listen."""
 STEADY_S: Final = 5.0
 """Whoever ends before it has run for so long would only end again."""
+MOST_STARTS: Final = 5
+"""Whoever was started so often is not started again, either."""
 POLL_S: Final = 0.05
 METRICS: Final = "locus/metrics/+/1s"
 
@@ -171,7 +173,7 @@ class Show:
     def _revive(self, child: Child) -> None:
         code = child.exit_code
         child.reap()
-        if time.monotonic() - child.started_s >= STEADY_S:
+        if time.monotonic() - child.started_s >= STEADY_S and child.starts < MOST_STARTS:
             self._say(f"{child.name} ended with code {code}; starting it again")
             child.start()
             return

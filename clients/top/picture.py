@@ -1,0 +1,191 @@
+"""Draws the figures for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from clients.top.figures import SILENT_S, figure
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from clients.top.figures import Figures
+
+ROWS = 8
+"""Busiest topics shown."""
+NO_PIPELINE = "Latencies, topics and decisions come from Spark: start `locus pipeline`, with telemetry on in the broker"
+
+
+def picture(figures: Figures, broker: str, away: str | None, now_s: float) -> RenderableType:
+    """Everything in one.
+
+    Args:
+        figures: what is known.
+        broker: how to call it.
+        away: why there is no connection; None if there is one.
+        now_s: seconds since 1970.
+    """
+    parts: list[RenderableType] = [_head(figures, broker, away)]
+    if figures.values:
+        parts.append(_broker(figures))
+    elif away is None:
+        parts.append(Text("The broker tells nothing of itself: add SysTopicsPlugin to its `plugins:`", style="yellow"))
+    measured_s = figures.measured_s()
+    if measured_s is None:
+        parts.append(Text(NO_PIPELINE, style="yellow"))
+        return Group(*parts)
+    silent_s = now_s - measured_s
+    if silent_s > SILENT_S:
+        parts.append(Text(f"Spark has shown nothing new for {duration(silent_s)}: is it running?", style="yellow"))
+    parts += [_nodes(figures), _topics(figures), _retained(figures)]
+    return Group(*parts)
+
+
+def _head(figures: Figures, broker: str, away: str | None) -> RenderableType:
+    if away is not None:
+        return Panel(Text(f"{broker} is away: {away}; trying again", style="bold red"), box=box.ROUNDED)
+    uptime = figures.number("uptime")
+    words = Text.assemble((broker, "bold green"), " is up" if uptime is None else f" is up for {duration(uptime)}")
+    return Panel(words, box=box.ROUNDED)
+
+
+def _broker(figures: Figures) -> RenderableType:
+    grid = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    for _ in range(3):
+        grid.add_column(style="dim")
+        grid.add_column(justify="right")
+    grid.add_row(
+        "messages in",
+        _rate(figures, "publish/messages/received"),
+        "clients",
+        _whole(figures, "clients/connected"),
+        "retained",
+        _whole(figures, "retained messages/count"),
+    )
+    grid.add_row(
+        "deliveries",
+        _rate(figures, "publish/messages/sent"),
+        "sessions",
+        _whole(figures, "clients/total"),
+        "stored",
+        _bytes(figures.number("store/messages/bytes")),
+    )
+    grid.add_row(
+        "dropped",
+        _rate(figures, "publish/messages/dropped"),
+        "subscriptions",
+        _whole(figures, "subscriptions/count"),
+        "memory",
+        _bytes(figures.number("heap/current")),
+    )
+    grid.add_row(
+        "bytes in, out",
+        f"{_byte_rate(figures, 'bytes/received')}, {_byte_rate(figures, 'bytes/sent')}",
+        "dropped in all",
+        _whole(figures, "publish/messages/dropped"),
+        "in all",
+        _whole(figures, "publish/messages/received"),
+    )
+    return grid
+
+
+def _table(title: str, *columns: str) -> Table:
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        drawn.add_column(name, justify="right" if number else "left")
+    return drawn
+
+
+def _nodes(figures: Figures) -> RenderableType:
+    drawn = _table(
+        "Nodes, last 10 s", "node", "in /s", "out /s", "drops /s", "p50", "p95", "p99", "clients", "subscriptions"
+    )
+    for node in sorted(figures.nodes.values(), key=lambda each: each.name):
+        window = node.window
+        drawn.add_row(
+            node.name,
+            *(f"{figure(window, f'{name}_per_s'):,.1f}" for name in ("publishes", "deliveries", "drops")),
+            *(latency(window.get(f"latency_{name}_us")) for name in ("p50", "p95", "p99")),
+            *(f"{figure(window, name):,.0f}" if name in window else "–" for name in ("connections", "subscriptions")),
+        )
+    return drawn
+
+
+def _topics(figures: Figures) -> RenderableType:
+    drawn = _table("Busiest topics, last 10 s", "topic", "in /s", "out /s", "p99", "node")
+    for prefix in figures.busiest(ROWS):
+        window = prefix.window
+        drawn.add_row(
+            f"{prefix.name}/…",
+            *(f"{figure(window, f'{name}_per_s'):,.1f}" for name in ("publishes", "deliveries")),
+            latency(window.get("latency_p99_us")),
+            prefix.node,
+        )
+    return drawn if drawn.row_count else Text("No topics in the last 10 s", style="dim")
+
+
+def _retained(figures: Figures) -> RenderableType:
+    drawn = _table("Retained messages, last minute", "node", "decisions", "not sent", "bytes saved", "ranked", "width")
+    for node in sorted(figures.nodes.values(), key=lambda each: each.name):
+        window = node.minute or node.window
+        decisions, saved = figure(window, "retained_decisions"), figure(window, "retained_saved")
+        share = f" ({saved / decisions:.0%})" if decisions else ""
+        width = window.get("match_width_mean")
+        drawn.add_row(
+            node.name,
+            f"{decisions:,.0f}",
+            f"{saved:,.0f}{share}",
+            _bytes(figure(window, "retained_bytes_saved")),
+            f"{figure(window, 'matches'):,.0f}",
+            f"{width:.3f}" if isinstance(width, int | float) else "–",
+        )
+    return drawn
+
+
+def _rate(figures: Figures, name: str) -> str:
+    rate = figures.rates.get(name)
+    return "–" if rate is None else f"{rate:,.1f} /s"
+
+
+def _byte_rate(figures: Figures, name: str) -> str:
+    rate = figures.rates.get(name)
+    return "–" if rate is None else f"{_bytes(rate)}/s"
+
+
+def _whole(figures: Figures, name: str) -> str:
+    value = figures.number(name)
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "–"
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.2f} GB"
+
+
+def latency(microseconds: Any) -> str:
+    """A latency as people say it."""
+    if not isinstance(microseconds, int | float):
+        return "–"
+    return f"{microseconds:,.0f} µs" if microseconds < 1000 else f"{microseconds / 1000:,.1f} ms"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    hours = whole // 3600
+    return f"{hours} h {whole % 3600 // 60} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
