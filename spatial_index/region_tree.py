@@ -115,7 +115,7 @@ class RegionTree:
                 farther than that inside a slow region; ids that are no more are ignored. Route to clients kept this
                 way with `route`, which looks as far beyond an area.
         """
-        x, y = self._one_name(*checked_place(self.space, x, y))
+        x, y = self.one_name(*checked_place(self.space, x, y))
         new = self._home(x, y)
         border = self.limits.border
         if not border or current is None or current == new.id or current not in self._blocks:
@@ -170,7 +170,7 @@ class RegionTree:
             for b in self._pieces(event):
                 x, y = max(a.west, b.west), max(a.south, b.south)
                 if x <= min(a.east, b.east) and y <= min(a.north, b.north):
-                    corners.append(self._one_name(x, y))
+                    corners.append(self.one_name(x, y))
         return self._home(*min(corners)) if corners else None
 
     def owners(self, box: Sequence[float]) -> tuple[str, ...]:
@@ -184,21 +184,6 @@ class RegionTree:
             yield leaf
             slow.update({block.id: block for block in self._links[leaf.id] if meets(self.space, block.box, box)})
         yield from slow.values()
-
-    def touched(self, pieces: Iterable[Box], most: int) -> frozenset[str] | None:
-        """The ids of all blocks whose boxes meet some pieces; None, without looking further, if they are too many.
-
-        Args:
-            pieces: closed boxes with west <= east, which may be lines or points.
-            most: how many blocks are worth naming.
-        """
-        found: set[str] = set()
-        for piece in self._named(pieces):
-            for block in self.touching(piece):
-                found.add(block.id)
-                if len(found) > most:
-                    return None
-        return frozenset(found)
 
     def census(self, xs: object, ys: object) -> dict[str, int]:
         """How many of the places have each block as their home; every block is in the answer."""
@@ -230,6 +215,21 @@ class RegionTree:
                 yield name, px, py
         for name, parts in slow.items():
             yield name, np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def one_name(self, x: float, y: float) -> tuple[float, float]:
+        """A place under one name: the antimeridian is -180, and a pole has that longitude too."""
+        if isinstance(self.space, Sphere) and (x == 180.0 or abs(y) == 90.0):
+            return -180.0, y
+        return x, y
+
+    def named(self, given: Iterable[Box]) -> list[Box]:
+        """Pieces in the names that `one_name` gives."""
+        pieces = [name for piece in given for name in self.space.equivalents(piece)]
+        if not isinstance(self.space, Sphere):
+            return pieces
+        # The antimeridian goes by -180, so what only lies on 180 is named there too; a pole is a single place.
+        named = [piece._replace(east=piece.west) if 90.0 in (piece.south, -piece.north) else piece for piece in pieces]
+        return [piece for piece in dict.fromkeys(named) if piece.west < 180.0]
 
     # -- as plain data
 
@@ -321,29 +321,14 @@ class RegionTree:
                         links[leaf.id].append(block)
         return {name: tuple(over) for name, over in links.items()}
 
-    def _one_name(self, x: float, y: float) -> tuple[float, float]:
-        """A place under one name: the antimeridian is -180, and a pole has that longitude too."""
-        if isinstance(self.space, Sphere) and (x == 180.0 or abs(y) == 90.0):
-            return -180.0, y
-        return x, y
-
     def _many_by_one_name(self, xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
         if isinstance(self.space, Sphere):
             return np.where((xs == 180.0) | (np.abs(ys) == 90.0), -180.0, xs), ys
         return xs, ys
 
     def _pieces(self, box: Sequence[float]) -> list[Box]:
-        """An area as closed boxes in the names that `_one_name` gives."""
-        return self._named(checked_box(self.space, box))
-
-    def _named(self, given: Iterable[Box]) -> list[Box]:
-        """Pieces in the names that `_one_name` gives."""
-        pieces = [name for piece in given for name in self.space.equivalents(piece)]
-        if not isinstance(self.space, Sphere):
-            return pieces
-        # The antimeridian goes by -180, so what only lies on 180 is named there too; a pole is a single place.
-        named = [piece._replace(east=piece.west) if piece.south == piece.north else piece for piece in pieces]
-        return [piece for piece in dict.fromkeys(named) if piece.west < 180.0]
+        """An area as closed boxes in the names that `one_name` gives."""
+        return self.named(checked_box(self.space, box))
 
     def _home(self, x: float, y: float) -> Block:
         # The way down by the arithmetic of `quarters`, without making boxes: this is asked for every message.

@@ -152,7 +152,7 @@ class _Known:
         self.version = -1
         self.states: dict[Key, int] = {}
         self.blocks: dict[str, set[str]] = {}
-        """For each filter the blocks in which somebody listens."""
+        """For each filter the blocks, or cells of blocks, in which somebody listens."""
 
 
 class OtherWishes:
@@ -238,8 +238,8 @@ class OtherWishes:
                 found.setdefault(node, []).append(inner)
         return found
 
-    def listens(self, node: str, version: int, inners: Iterable[str], blocks: set[str]) -> bool | None:
-        """Whether somebody on a node listens to one of some filters in one of some blocks of a version of the map.
+    def listens(self, node: str, version: int, inners: Iterable[str], names: set[str]) -> bool | None:
+        """Whether somebody on a node listens to some filter under some name of a block or cell of a version of the map.
 
         None if that is not known, or known for another version.
         """
@@ -248,7 +248,7 @@ class OtherWishes:
             return None
         for inner in inners:
             listening = known.blocks.get(inner)
-            if listening is not None and (EVERYWHERE in listening or not listening.isdisjoint(blocks)):
+            if listening is not None and (EVERYWHERE in listening or not listening.isdisjoint(names)):
                 return True
         return False
 

@@ -15,6 +15,7 @@ from broker_plugins.cluster.node import Part
 from broker_plugins.cluster.own_blocks import OwnBlocks
 from broker_plugins.geo.zones import solid
 from spatial_index import Circle, Point
+from spatial_index.region_cells import names_at, names_in
 from spatial_index.shapes import measured
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from broker_plugins.places import Place
     from spatial_index import RegionTree
 
+WIDE = 1024
+"""A message for an area with more blocks and cells than this goes to everybody who wants its topic."""
 MARGIN = 0.25
 """What moves with a client is announced this share of its radius wider, and anew before the client has left that."""
 
@@ -92,14 +95,14 @@ class Listening(Part):
             return nodes  # and the others will find none either, if they are configured alike
         counters = self.node.counters
         tree = self._regions.tree if self._regions.sure else None
-        if tree is None:
+        names = None if tree is None else _names(tree, place)
+        if tree is None or names is None:
             counters.region_unsure += len(local.keys() & nodes.keys())
             return nodes
-        blocks = _touched(tree, place)
         kept: dict[str, int] = {}
         for node, state in nodes.items():
             if node in local:
-                listens = self._announcing.others.listens(node, tree.version, local[node], blocks)
+                listens = self._announcing.others.listens(node, tree.version, local[node], names)
                 if listens is False:
                     counters.region_spared += 1
                     continue
@@ -111,11 +114,9 @@ class Listening(Part):
         return kept
 
 
-def _touched(tree: RegionTree, place: Place) -> set[str]:
-    """The blocks that a message touches."""
+def _names(tree: RegionTree, place: Place) -> set[str] | None:
+    """Under which names somebody may listen where a message is; None if they are too many to look for."""
     if len(place) == 2:
-        return {tree.home(*place).id}
+        return names_at(tree, *place)
     box = solid(place, tree.space)
-    if isinstance(box, Point):
-        return {tree.home(box.x, box.y).id}
-    return {block.id for block in tree.owner_blocks(box)}
+    return names_at(tree, box.x, box.y) if isinstance(box, Point) else names_in(tree, box, WIDE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker_plugins.cluster.interest import EVERYWHERE
+from spatial_index.region_cells import block_of_name, names_touched
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -12,19 +13,19 @@ if TYPE_CHECKING:
     from broker_plugins.cluster.interest import OwnWishes
     from spatial_index import Box, RegionTree
 
-MANY = 64
-"""An area that touches more blocks than this counts as everywhere."""
+MANY = 128
+"""An area that takes more names of blocks and cells than this counts as everywhere."""
 MOST = 50_000
 """From so many filters in blocks on, new areas count as everywhere: what a node announces is bounded."""
 
 
 class _Area:
-    __slots__ = ("blocks", "inner", "pieces")
+    __slots__ = ("inner", "names", "pieces")
 
     def __init__(self, inner: str) -> None:
         self.inner = inner
         self.pieces: Sequence[Box] = ()
-        self.blocks: frozenset[str] = frozenset()
+        self.names: frozenset[str] = frozenset()
 
 
 class OwnBlocks:
@@ -32,7 +33,7 @@ class OwnBlocks:
 
     Args:
         wishes: what this node announces; told in which blocks each filter is listened to.
-        many: how many blocks one area may touch before it counts as everywhere.
+        many: how many names of blocks and cells one area may take before it counts as everywhere.
         most: how many filters in blocks may be announced.
     """
 
@@ -92,20 +93,23 @@ class OwnBlocks:
     def _touched(self, pieces: Sequence[Box]) -> frozenset[str]:
         if self._tree is None:
             return frozenset()
-        touched = self._tree.touched(pieces, self._many) if self._wishes.in_blocks < self._most else None
+        touched = names_touched(self._tree, pieces, self._many) if self._wishes.in_blocks < self._most else None
         return frozenset((EVERYWHERE,)) if touched is None else touched
 
-    def _set(self, key: Hashable, area: _Area, blocks: frozenset[str]) -> None:
-        for name in blocks - area.blocks:
+    def _set(self, key: Hashable, area: _Area, names: frozenset[str]) -> None:
+        for name in names - area.names:
             self._wishes.listen(area.inner, name)
-            self._by_block.setdefault(name, {})[key] = None
-        for name in area.blocks - blocks:
+        for name in area.names - names:
             self._wishes.unlisten(area.inner, name)
-            here = self._by_block[name]
+        before, after = set(map(block_of_name, area.names)), set(map(block_of_name, names))
+        for block in after - before:
+            self._by_block.setdefault(block, {})[key] = None
+        for block in before - after:
+            here = self._by_block[block]
             del here[key]
             if not here:
-                del self._by_block[name]
-        area.blocks = blocks
+                del self._by_block[block]
+        area.names = names
 
 
 def _contains(box: Box, other: Box) -> bool:

@@ -12,6 +12,7 @@ from broker_plugins.cluster.interest import OtherWishes, OwnWishes
 from broker_plugins.cluster.own_blocks import OwnBlocks
 from broker_plugins.cluster.wire import Delta, decode, encode
 from spatial_index import WGS84, Box, Limits, Plane, RegionTree, adapt_tree, with_owners, with_regions
+from spatial_index.region_cells import names_at, names_touched
 
 if TYPE_CHECKING:
     from spatial_index.spaces import Space
@@ -28,7 +29,7 @@ class Announced(RuleBasedStateMachine):
     def begin(self, space: Space) -> None:
         self.space = space
         self.wishes = OwnWishes("x", 1)
-        self.own = OwnBlocks(self.wishes, many=9)
+        self.own = OwnBlocks(self.wishes, many=20)
         self.others = OtherWishes()
         self.areas: dict[int, tuple[str, Box]] = {}
         self.tree = RegionTree(space, Limits(capacity=10, max_depth=4))
@@ -86,15 +87,15 @@ class Announced(RuleBasedStateMachine):
             self.others.replace(decode(encode(self.wishes.snapshot(), squeeze=True), Delta))
         for place in places:
             x, y = self.at(*place)
-            home = self.tree.home(x, y).id
+            names = names_at(self.tree, x, y)
             for inner in INNERS:
-                told = self.others.listens("x", self.tree.version, [inner], {home})
+                told = self.others.listens("x", self.tree.version, [inner], names)
                 boxes = [box for name, box in self.areas.values() if name == inner]
                 if any(_holds(box, x, y) for box in boxes):
                     assert told is True
-                touched = [self.tree.touched([box], 1000) or frozenset() for box in boxes]
-                if all(len(blocks) <= 9 for blocks in touched):
-                    assert told is any(home in blocks for blocks in touched)
+                touched = [names_touched(self.tree, [box], 1000) or frozenset() for box in boxes]
+                if all(len(some) <= 20 for some in touched):
+                    assert told is any(not names.isdisjoint(some) for some in touched)
         assert self.others.listens("x", self.tree.version + 1, INNERS, {"q"}) is None
 
     def teardown(self) -> None:

@@ -130,6 +130,12 @@ def test_a_message_does_not_travel_to_where_nobody_listens(tmp_path: Path, qos: 
             sent, spared, unsure = (now - then for now, then in zip(figures(), before, strict=True))
             assert (sent, spared, unsure) == (30, 40, 0)
 
+            # An area that touches two of them, and one that is the whole world.
+            send(sender, ["v/2/@area:-101,-41,-40,-39", "v/2/@area:-180,-90,180,90"], "area", qos)
+            assert [each.payload for each in west.messages(2)] == [b"area 1", b"area 2"]
+            assert [each.payload for each in walker.messages(2)] == [b"area 1", b"area 2"]
+            assert [each.payload for each in east.messages(1)] == [b"area 2"]
+
             # To the other end of the world: its new place is announced.
             walker.send(publish("locus/me/position", b'{"lon": 150, "lat": 60}', qos=1))
             walker.expect(Kind.PUBACK)
