@@ -39,11 +39,23 @@ def _bytes(report: Report, lifetime_us: int, quick: bool, progress: Callable[[st
         sends = trace(traffic)
         ours[nodes] = run(DeltaCausal(traffic), traffic, sends)
     theirs = run(Timeless(KshemkalyaniSinghal, nodes), traffic, sends)
+    loose = run(Timeless(KshemkalyaniSinghal, nodes, "ungrouped_bytes"), traffic, sends)
     at_most = ours[nodes]
     milliseconds = lifetime_us // 1000
     load = f"control bytes a message, n={nodes}, groups of 3, Δ {milliseconds} ms"
     report.rows.append(
         Row(load, "B", at_most.packed, f"{RIVAL}, packed alike", theirs.packed, target=2, less_is_better=True)
+    )
+    report.rows.append(
+        Row(
+            load,
+            "B",
+            at_most.packed,
+            f"{RIVAL}, a byte for a node, two for a counter",
+            loose.packed,
+            target=2,
+            less_is_better=True,
+        )
     )
     report.rows.append(
         Row(load, "B", at_most.packed, f"{RIVAL}, 4-byte numbers", theirs.plain, target=2, less_is_better=True)

@@ -146,8 +146,17 @@ class LogPacket:
 
     @property
     def packed_bytes(self) -> int:
+        """Sender by sender, as the shipped format: a byte for each, two for its newest counter, one for the others."""
+        senders = len({sender for sender, _ in self.log})
+        return 5 + len(self.destinations) + 2 * senders + len(self.log) + self._runs()
+
+    @property
+    def ungrouped_bytes(self) -> int:
         """A byte for the process, two for the counter and a run for the set of each entry; the log's length in two."""
-        return 5 + len(self.destinations) + sum(3 + max(1, len(still)) for still in self.log.values())
+        return 5 + len(self.destinations) + 3 * len(self.log) + self._runs()
+
+    def _runs(self) -> int:
+        return sum(max(1, len(still)) for still in self.log.values())
 
 
 class KshemkalyaniSinghal:

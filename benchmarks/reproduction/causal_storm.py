@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.reproduction.causal_oracle import HistoryOracle
-from broker_plugins.causal import CausalNode, DropReason, Envelope, Roster
+from broker_plugins.causal import CausalNode, DropReason, Envelope, Roster, grain_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,7 @@ class Weather:
     late_timer_share: float = 0.0
     room_limit: int = 10_000
     grace_us: int = 1_000_000_000
+    stamp_grain_us: int = 1
 
     @property
     def clock_error_us(self) -> int:
@@ -106,6 +107,7 @@ class LocusNodes:
                 skew_us=weather.clock_error_us,
                 room_limit=weather.room_limit,
                 grace_us=weather.grace_us,
+                grain_us=weather.stamp_grain_us,
             )
             for name in names
         ]
@@ -288,9 +290,10 @@ def stormy_weathers(seed: int) -> Weather:
     """A random kind of weather; every ingredient is present in many of them."""
     draw = random.Random(seed)
     nodes = draw.choice([2, 3, 4, 5, 6, 8, 10, 12])
+    lifetime_us = draw.choice([20_000, 60_000, 100_000, 250_000])
     return Weather(
         nodes=nodes,
-        lifetime_us=draw.choice([20_000, 60_000, 100_000, 250_000]),
+        lifetime_us=lifetime_us,
         send_every_us=draw.choice([1_500, 4_000, 10_000]),
         group=draw.choice([1, 2, 3, nodes]),
         answer_share=draw.choice([0.0, 0.1, 0.25]),
@@ -305,6 +308,7 @@ def stormy_weathers(seed: int) -> Weather:
         late_timer_share=draw.choice([0.0, 0.0, 0.3]),
         room_limit=draw.choice([10_000, 10_000, 8]),
         grace_us=draw.choice([1_000_000_000, 1_000_000_000, 10_000]),
+        stamp_grain_us=draw.choice([1, grain_of(lifetime_us)]),
     )
 
 

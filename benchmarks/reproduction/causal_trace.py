@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from benchmarks.reproduction.causal_printed import ALL_MENDS, Mends, PrintedNodes
 from benchmarks.reproduction.causal_rivals import KshemkalyaniSinghal, PrakashRaynalSinghal, RaynalSchiperToueg, Rival
 from benchmarks.reproduction.causal_storm import Weather
-from broker_plugins.causal import CausalNode, Roster, decode
+from broker_plugins.causal import CausalNode, Roster, decode, grain_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,9 +100,16 @@ class Algorithm(Protocol):
 
 
 class Timeless:
-    """A rival without lifetimes: what may not be delivered yet waits as long as it takes."""
+    """A rival without lifetimes: what may not be delivered yet waits as long as it takes.
 
-    def __init__(self, make: Callable[[int, int], Rival], processes: int) -> None:
+    Args:
+        make: the rival's process.
+        processes: how many there are.
+        packing: by which property its packets count their packed bytes.
+    """
+
+    def __init__(self, make: Callable[[int, int], Rival], processes: int, packing: str = "packed_bytes") -> None:
+        self._packing = packing
         self._processes = [make(process, processes) for process in range(processes)]
         self._waiting: list[list[tuple[Any, int]]] = [[] for _ in range(processes)]
 
@@ -132,7 +139,7 @@ class Timeless:
 
     def sizes(self, packet: Any) -> tuple[int, int]:
         """As the packet counts itself."""
-        return packet.plain_bytes, packet.packed_bytes
+        return packet.plain_bytes, getattr(packet, self._packing)
 
 
 class DeltaCausal:
@@ -140,8 +147,15 @@ class DeltaCausal:
 
     def __init__(self, traffic: Traffic) -> None:
         self._names = [f"n{process}" for process in range(traffic.processes)]
+        self._lifetime_us = traffic.lifetime_us
         self.nodes = [
-            CausalNode(name, Roster(self._names), lifetime_us=traffic.lifetime_us, skew_us=traffic.skew_us)
+            CausalNode(
+                name,
+                Roster(self._names),
+                lifetime_us=traffic.lifetime_us,
+                skew_us=traffic.skew_us,
+                grain_us=grain_of(traffic.lifetime_us),
+            )
             for name in self._names
         ]
 
@@ -159,7 +173,7 @@ class DeltaCausal:
     def sizes(self, packet: Any) -> tuple[int, int]:
         """The plain size is counted from what the bytes say."""
         slot = 0x7FFF
-        control = decode(packet, slot, 0)
+        control = decode(packet, slot, self._lifetime_us)
         numbers = 1 + control.destinations.bit_count() + 2 * len(control.conditions.get(slot, ()))
         numbers += sum(1 + mask.bit_count() for mask in control.entries.values())
         stamps = 1 + len(control.entries)

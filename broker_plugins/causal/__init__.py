@@ -12,6 +12,7 @@ from broker_plugins.causal.roster import Roster, RosterError
 from broker_plugins.causal.stamps import HybridClock, message_id, slots_in, split_message_id
 from broker_plugins.causal.waiting_room import Waiter, WaitingRoom
 from broker_plugins.causal.wire import ControlFormatError, Envelope, decode
+from broker_plugins.causal.wire_coarse import grain_of
 
 __all__ = [
     "CausalNode",
@@ -31,6 +32,7 @@ __all__ = [
     "Waiter",
     "WaitingRoom",
     "decode",
+    "grain_of",
     "message_id",
     "slots_in",
     "split_message_id",

@@ -55,6 +55,7 @@ class CausalState:
         lifetime_us: Δ, how long a message of the group lives.
         skew_us: how far a clock of the group may be from the true time, at most.
         resume_after: the last stamp used before a restart, where it is known.
+        grain_us: what stamps are rounded down to, for shorter control information.
     """
 
     __slots__ = (
@@ -70,7 +71,7 @@ class CausalState:
         "slot",
     )
 
-    def __init__(self, slot: int, lifetime_us: int, skew_us: int, resume_after: int = 0) -> None:
+    def __init__(self, slot: int, lifetime_us: int, skew_us: int, resume_after: int = 0, grain_us: int = 1) -> None:
         if lifetime_us <= 0 or skew_us < 0:
             raise ValueError(
                 f"a lifetime of {lifetime_us} us and a skew of {skew_us} us: one must be > 0, the other >= 0"
@@ -83,7 +84,7 @@ class CausalState:
         self.lifetime_us = lifetime_us
         # Two clocks, each off by the skew in opposite directions, disagree by twice the skew.
         self.margin_us = 2 * skew_us
-        self.clock = HybridClock(resume_after)
+        self.clock = HybridClock(resume_after, grain_us)
         self.entries: dict[int, int] = {}
         self.shortened: dict[int, int] = {}
         self.delivered: dict[int, int] = {}

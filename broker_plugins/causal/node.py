@@ -95,6 +95,8 @@ class CausalNode:
         room_limit: how many messages may wait at once.
         grace_us: how far behind its deadline a message may still be delivered when the host polls late.
         resume_after: the last stamp used before a restart, where it is known.
+        grain_us: what stamps are rounded down to: with `grain_of(lifetime_us)` control information is shortest, and a
+            message may live a hundredth less.
     """
 
     __slots__ = ("_ahead_us", "_grace_us", "_now", "_room", "name", "roster", "slot", "state", "statistics")
@@ -109,11 +111,12 @@ class CausalNode:
         room_limit: int = 10_000,
         grace_us: int = 10_000,
         resume_after: int = 0,
+        grain_us: int = 1,
     ) -> None:
         self.name = name
         self.roster = roster
         self.slot = roster.slot(name)
-        self.state = CausalState(self.slot, lifetime_us, skew_us, resume_after)
+        self.state = CausalState(self.slot, lifetime_us, skew_us, resume_after, grain_us)
         self.statistics = Statistics()
         self._room = WaitingRoom(room_limit)
         self._grace_us = grace_us

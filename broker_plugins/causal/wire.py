@@ -7,23 +7,25 @@ records, so that whole columns are packed and unpacked by one call:
     senders | distances | sets          one of each for an entry
     conditions | [shortened lifetimes]  for this destination alone
 
-Entries stand newest first and each gives its distance from the one before (the first from the message itself) in two
-bytes; 0xFFFF says that the distance follows in four. A set is a run of slots, the last one marked by its high bit;
-slots take one byte, or two as soon as one exceeds 126. A condition names an entry of the shared part by its place, or,
-where the shared part has no use for the entry any more, gives sender and distance itself.
+Where stamps are whole grains, entries are named as in `wire_coarse`, in two bytes or less; the flag COARSE says so.
+Otherwise entries stand newest first and each gives its distance from the one before (the first from the message itself)
+in two bytes; 0xFFFF says that the distance follows in four. A set is a run of slots, the last one marked by its high
+bit; slots take one byte, or two as soon as one exceeds 126. A condition names an entry of the shared part by its place,
+or, where the shared part has no use for the entry any more, gives sender and time itself.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from broker_plugins.causal.core import Control
 from broker_plugins.causal.stamps import SLOT_BITS, SLOT_MASK, slots_in
+from broker_plugins.causal.wire_coarse import by_sender, grain_of, pack, unpack, worth_it
 
 VERSION = 0x10
-WIDE, OWN_LIFETIME, SHORTENED = 1, 2, 4
+WIDE, OWN_LIFETIME, SHORTENED, COARSE = 1, 2, 4, 8
 NARROWEST_LIMIT = 126
 ESCAPE = 0xFFFF
 
@@ -90,12 +92,14 @@ class Envelope:
         group_lifetime_us: the lifetime that is not worth mentioning, being that of every message of the group.
     """
 
-    __slots__ = ("_control", "_order", "_shared", "_wide")
+    __slots__ = ("_control", "_grain", "_order", "_shared", "_wide")
 
     def __init__(self, control: Control, group_lifetime_us: int) -> None:
         self._control = control
         entries = control.entries
-        order = sorted(entries, reverse=True)
+        grain = grain_of(group_lifetime_us)
+        coarse = worth_it([*entries, *chain.from_iterable(control.conditions.values())], grain)
+        order = by_sender(list(entries)) if coarse else sorted(entries, reverse=True)
         every = control.destinations | 1 << control.sender
         for mask in entries.values():
             every |= mask
@@ -111,6 +115,8 @@ class Envelope:
             raise ControlFormatError(f"{len(order)} entries and {most} conditions; at most 65,535 of each are carried")
         sets = _SETS[wide]
         flags = VERSION | (WIDE if wide else 0)
+        if coarse:
+            flags |= COARSE
         own_life = control.lifetime_us != group_lifetime_us
         if own_life:
             flags |= OWN_LIFETIME
@@ -122,11 +128,15 @@ class Envelope:
         parts.append(sets.encode(control.destinations))
         if order:
             encode = sets.encode
-            parts += (_pack_slots(senders, wide), _pack_stamps(control.stamp, [i >> SLOT_BITS for i in order]))
+            if coarse:
+                parts.append(pack(control.stamp, order, grain, wide))
+            else:
+                parts += (_pack_slots(senders, wide), _pack_stamps(control.stamp, [i >> SLOT_BITS for i in order]))
             parts.append(b"".join([encode(entries[identifier]) for identifier in order]))
         self._shared = b"".join(parts)
         self._order = order
         self._wide = wide
+        self._grain = grain if coarse else 0
 
     def for_slot(self, slot: int) -> bytes:
         """The control information as the node in `slot` gets it."""
@@ -143,7 +153,10 @@ class Envelope:
             place = {identifier: index for index, identifier in enumerate(order)}
             places = [place[identifier] for identifier in here]
             tail.append(_pack_places(places, len(order)))
-        if apart:
+        if apart and self._grain:
+            apart = by_sender(apart)
+            tail.append(pack(control.stamp, apart, self._grain, self._wide))
+        elif apart:
             tail.append(_pack_slots([identifier & SLOT_MASK for identifier in apart], self._wide))
             tail.append(_pack_stamps(control.stamp, [identifier >> SLOT_BITS for identifier in apart]))
         if control.shortened:
@@ -190,10 +203,9 @@ def _decode(data: bytes, slot: int, group_lifetime_us: int) -> tuple[Control, in
     at = run.end()
     control = Control(sender, stamp, sets.decode(run.group()), life)
     order: list[int] = []
+    grain = grain_of(group_lifetime_us) if flags & COARSE else 0
     if count:
-        senders, at = _unpack_slots(data, at, count, wide)
-        stamps, at = _unpack_stamps(data, at, count, stamp)
-        order = [when << SLOT_BITS | who for when, who in zip(stamps, senders, strict=True)]
+        order, at = _unpack_messages(data, at, count, stamp, grain, wide)
         decode_set = sets.decode
         # The sets run to an unknown end, so they are taken one by one from where the stamps stop.
         found = _take_runs(data, at, count, wide)
@@ -206,9 +218,7 @@ def _decode(data: bytes, slot: int, group_lifetime_us: int) -> tuple[Control, in
         places, at = _unpack_places(data, at, here, count)
         conditions = [order[place] for place in places]
     if apart:
-        senders, at = _unpack_slots(data, at, apart, wide)
-        stamps, at = _unpack_stamps(data, at, apart, stamp)
-        more = [when << SLOT_BITS | who for when, who in zip(stamps, senders, strict=True)]
+        more, at = _unpack_messages(data, at, apart, stamp, grain, wide)
         conditions += more
         order += more
     if conditions:
@@ -219,6 +229,14 @@ def _decode(data: bytes, slot: int, group_lifetime_us: int) -> tuple[Control, in
         at += 2 + 6 * lives
         control.shortened = {order[values[i]]: values[i + 1] for i in range(0, 2 * lives, 2)}
     return control, at
+
+
+def _unpack_messages(data: bytes, at: int, count: int, stamp: int, grain: int, wide: bool) -> tuple[list[int], int]:
+    if grain:
+        return unpack(data, at, count, stamp, grain, wide)
+    senders, at = _unpack_slots(data, at, count, wide)
+    stamps, at = _unpack_stamps(data, at, count, stamp)
+    return [when << SLOT_BITS | who for when, who in zip(stamps, senders, strict=True)], at
 
 
 def _take_runs(data: bytes, at: int, count: int, wide: bool) -> list[bytes]:

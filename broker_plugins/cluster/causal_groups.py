@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker_plugins.causal import CausalNode, ControlFormatError, DropReason, Roster, RosterError, decode
+from broker_plugins.causal import CausalNode, ControlFormatError, DropReason, Roster, RosterError, decode, grain_of
 from broker_plugins.cluster.causal_rules import digest
 from broker_plugins.cluster.causal_wire import Seated
 from broker_plugins.cluster.clock_watch import ClockWatch
@@ -149,6 +149,7 @@ class CausalGroups(Part):
                 room_limit=options.max_causal_waiting,
                 grace_us=group.rule.lifetime_us // GRACE_PART,
                 resume_after=last,
+                grain_us=grain_of(group.rule.lifetime_us),
             )
 
     def _on_seated(self, seated: Seated) -> None:
@@ -281,8 +282,11 @@ class CausalGroups(Part):
         if member is None or not labels:
             return {}
         ttl = None if message.clauses is None else message.clauses.ttl
-        life = None if ttl is None else max(1, min(round(ttl * 1e6), group.rule.lifetime_us))
-        outgoing = member.send(self.node.wall_us(), labels, life)
+        now = self.node.wall_us()
+        longest = group.rule.lifetime_us
+        # It counts from the stamp, which is rounded down.
+        life = None if ttl is None else max(1, min(round(ttl * 1e6) + now % grain_of(longest), longest))
+        outgoing = member.send(now, labels, life)
         counters.causal_sent += len(outgoing.control)
         counters.causal_control_bytes += sum(map(len, outgoing.control.values()))
         return {labels[label]: control for label, control in outgoing.control.items()}

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_plugins.causal import Control, ControlFormatError, Envelope, decode, message_id
+from broker_plugins.causal import Control, ControlFormatError, Envelope, decode, grain_of, message_id
 
 GROUP_LIFE = 250_000
+GRAIN = grain_of(GROUP_LIFE)
 
 
 @st.composite
@@ -15,7 +16,12 @@ def controls(draw):
     slots = st.integers(0, highest)
     masks = st.sets(slots, max_size=6).map(lambda members: sum(1 << slot for slot in members))
     stamp = draw(st.integers(10**10, 2**52))
-    ages = st.one_of(st.integers(1, 2000), st.integers(1, 300_000), st.integers(65_500, 65_600))
+    grains = st.integers(1, 400).map(lambda age: stamp % GRAIN + age * GRAIN - (1 if age % 50 == 0 else 0))
+    ages = (
+        grains
+        if draw(st.booleans())
+        else st.one_of(st.integers(1, 2000), st.integers(1, 300_000), st.integers(65_500, 65_600))
+    )
     identifiers = draw(
         st.lists(st.tuples(slots, ages), max_size=20, unique=True).map(
             lambda pairs: [message_id(slot, stamp - age) for slot, age in pairs]
@@ -93,3 +99,14 @@ def test_more_than_255_conditions_widen_the_format():
     identifiers = [message_id(2, stamp - 1 - i) for i in range(300)]
     control = Control(0, stamp, 0b10, GROUP_LIFE, {}, {}, {1: identifiers})
     assert set(decode(Envelope(control, GROUP_LIFE).for_slot(1), 1, GROUP_LIFE).conditions[1]) == set(identifiers)
+
+
+def test_whole_grains_take_less():
+    stamp = 10**15
+    sizes = []
+    for odd in (0, 777):
+        entries = {message_id(slot, stamp - GRAIN * age - odd): 0b110 for slot in range(10) for age in (1, 2, 3)}
+        control = Control(sender=3, stamp=stamp, destinations=0b11, lifetime_us=GROUP_LIFE, entries=entries)
+        sizes.append(len(Envelope(control, GROUP_LIFE).for_slot(0)))
+    head, sets = 16, 60
+    assert sizes == [head + 30 + 10 + 1 + sets, head + 30 * 3 + sets]
