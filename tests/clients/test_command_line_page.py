@@ -43,9 +43,12 @@ def test_the_page_shows_what_the_commands_answer(tmp_path, monkeypatch, capsys):
 def test_every_option_is_on_the_page():
     from argparse import ArgumentParser
 
-    from clients import fence, pub, retained, sub
+    from clients import doctor, fence, pub, retained, sub
+    from clients.city import command as city
+    from clients.demo import command as demo
+    from clients.top import command as top
 
-    for module in (sub, pub, fence, retained):
+    for module in (sub, pub, fence, retained, top, doctor, demo, city):
         parser = ArgumentParser()
         module.add_arguments(parser)
         parsers = [parser]
