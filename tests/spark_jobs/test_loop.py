@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from rl_policy import DecisionRecord
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
-COST = CostModel(kappa=2.0, d_max_s=0.6)
+COST = CostModel(kappa=1.0, d_max_s=1.2)
 TOPICS = 48
 SUBSCRIBERS = 3
-ROUNDS = 8
-GAP_S = 0.25
-STAYING = [f"fleet/stays{topic}" for topic in range(TOPICS)]
-LEAVING = [f"fleet/leaves{topic}" for topic in range(TOPICS)]
-EXPECTED = len(STAYING + LEAVING) * SUBSCRIBERS
+ROUNDS = 6
+GAP_S = 0.5
+EXPECTED = 2 * TOPICS * SUBSCRIBERS
 
 
 class Watched:
@@ -63,12 +61,20 @@ class Watched:
             "broker_plugins.prometheus.PrometheusPlugin": {"port": self._metrics},
         }
 
+    def told(self, metric: str) -> int:
+        """A metric of the broker, as Prometheus would read it."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=PATIENCE_S) as answer:
+            found = re.search(rf"^{metric} (\S+)", answer.read().decode(), re.MULTILINE)
+        assert found is not None, metric
+        return int(float(found[1]))
+
     def decided(self) -> int:
         """How often a policy has been asked."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=PATIENCE_S) as answer:
-            found = re.search(rb"^locus_retained_decisions_total (\S+)", answer.read(), re.MULTILINE)
-        assert found is not None
-        return int(float(found[1]))
+        return self.told("locus_retained_decisions_total")
+
+    def connected(self) -> int:
+        """How many clients there are; all of them leave nothing behind."""
+        return self.told("locus_sessions")
 
     def recorded(self) -> list[dict[str, Any]]:
         """The decisions whose outcome is in the spool."""
@@ -77,39 +83,50 @@ class Watched:
         return [row for path in segments for row in pq.ParquetFile(path).read().to_pylist()]
 
 
-def morning(broker: RunningBroker, watched: Watched, recorded: int) -> None:
-    """Two fleets report; one goes away, the other stays; then subscribers come, and all is recorded in the end."""
+def fleets(day: str) -> tuple[list[str], list[str]]:
+    """The topics of the fleet that stays and of the one that leaves, on one day."""
+    return [f"fleet/{day}/stays{each}" for each in range(TOPICS)], [
+        f"fleet/{day}/leaves{each}" for each in range(TOPICS)
+    ]
+
+
+def morning(broker: RunningBroker, watched: Watched, day: str, recorded: int) -> None:
+    """Two fleets report; one goes away, the other stays; subscribers come; and all is recorded in the end."""
+    stay, leave = fleets(day)
     with ExitStack() as stack:
         staying = stack.enter_context(Person(broker.port))
+        guests = [stack.enter_context(Person(broker.port)) for _ in range(SUBSCRIBERS)]
         with Person(broker.port) as leaving:
-            for _ in range(ROUNDS):
-                staying.publish(STAYING, b"x" * 100, retain=True)
-                leaving.publish(LEAVING, b"x" * 100, retain=True)
-                time.sleep(GAP_S)
-        guests = []
-        for phase in range(SUBSCRIBERS):
-            staying.publish(STAYING, b"x" * 100, retain=True)
-            time.sleep(GAP_S * phase / SUBSCRIBERS)
+            for number in range(ROUNDS):
+                until = time.monotonic() + GAP_S
+                staying.publish(stay, b"x" * 100, retain=True)
+                leaving.publish(leave, b"x" * 100, retain=True)
+                if number < ROUNDS - 1:
+                    time.sleep(max(0.0, until - time.monotonic()))
+        wait_for(lambda: watched.connected() == 1 + SUBSCRIBERS, "one fleet to be gone")
+        for phase, guest in enumerate(guests):
             before = watched.decided()
-            guest = stack.enter_context(Person(broker.port))
-            guest.subscribe(STAYING + LEAVING)
+            guest.subscribe(stay + leave)
             wait_for(lambda upto=before + 2 * TOPICS: watched.decided() >= upto, "a decision for each subscription")
-            guests.append(guest)
-            time.sleep(GAP_S * (SUBSCRIBERS - phase) / SUBSCRIBERS)
+            time.sleep(max(0.0, until - GAP_S * (1 - (phase + 1) / SUBSCRIBERS) - time.monotonic()))
         deadline = time.monotonic() + PATIENCE_S
         while len(watched.recorded()) < recorded:
             assert time.monotonic() < deadline, (len(watched.recorded()), recorded)
-            staying.publish(STAYING, b"x" * 100, retain=True)
-            time.sleep(GAP_S)
+            until = time.monotonic() + GAP_S
+            staying.publish(stay, b"x" * 100, retain=True)
+            time.sleep(max(0.0, until - time.monotonic()))
         for guest in guests:
-            wait_for(lambda of=guest: all(of.received[topic, True] for topic in LEAVING), "what had been retained")
-            wait_for(lambda of=guest: all(of.received[topic, False] for topic in STAYING), "what is reported live")
-            assert all(guest.received[topic, True] == 1 for topic in LEAVING)
-            assert all(guest.received[topic, True] <= 1 for topic in STAYING)
+            wait_for(lambda of=guest: all(of.received[topic, True] for topic in leave), "what had been retained")
+            wait_for(lambda of=guest: all(of.received[topic, False] for topic in stay), "what is reported live")
+            assert all(guest.received[topic, True] == 1 for topic in leave)
+            assert all(guest.received[topic, True] <= 1 for topic in stay)
 
 
-def mean_cost(records: list[DecisionRecord]) -> float:
-    costs = [COST.of(r.wait_s, float("inf") if r.residual_s is None else r.residual_s) for r in records]
+def cost(record: DecisionRecord, wait_s: float) -> float:
+    return COST.of(wait_s, float("inf") if record.residual_s is None else record.residual_s)
+
+
+def mean(costs: list[float]) -> float:
     return sum(costs) / len(costs)
 
 
@@ -121,41 +138,50 @@ def test_the_broker_learns_and_retained_messages_cost_less(spark: SparkSession, 
         return [record_of(row.asDict()) for row in lake.read(spark, "retained_decisions").collect()]
 
     with locus(plugins=watched.plugins) as broker:
-        morning(broker, watched, EXPECTED)
+        morning(broker, watched, "first", EXPECTED)
         before = decisions()
         trained = train(spark, lake, watched.policy_file, COST)
         assert trained.version is not None, trained
         wait_for(lambda: f"policy {trained.version}" in broker.log, "the policy in the broker's log")
-        morning(broker, watched, 2 * EXPECTED)
+        morning(broker, watched, "second", 2 * EXPECTED)
     every = decisions()
     after = [record for record in every if record.policy_version == trained.version]
     assert len(every) == 2 * EXPECTED
     assert len(before) == EXPECTED
     assert {record.policy_version for record in before} == {"renewal"}
     assert len(after) == EXPECTED
-    assert mean_cost(after) < mean_cost(before) - 0.05, (mean_cost(before), mean_cost(after), trained)
+    # When the next report came differs between the mornings as the machine does. So what was decided is compared with
+    # what the rule of the first morning says to the same subscribers; and, of the fleet that left, with that morning.
+    costs = mean([cost(record, record.wait_s) for record in after])
+    by_renewal = mean([cost(record, record.features.renewal_wait_s) for record in after])
+    assert costs < by_renewal - 0.05, (costs, by_renewal, trained)
+    left_before, left_after = (
+        mean([cost(record, record.wait_s) for record in records if record.topic in fleets(day)[1]])
+        for day, records in (("first", before), ("second", after))
+    )
+    assert left_after < left_before - 0.05, (left_before, left_after, trained)
 
 
 def test_a_decision_is_recorded_once_whoever_leaves_before_its_outcome(tmp_path: Path) -> None:
     """One subscriber leaves at once, one stays, and of a third the broker itself leaves before the outcome is known."""
-    watched = Watched(tmp_path)
+    watched, topics = Watched(tmp_path), fleets("only")[0]
     with locus(plugins=watched.plugins) as broker:
         with Person(broker.port) as reporter:
             for _ in range(ROUNDS):
-                reporter.publish(STAYING, b"x", retain=True)
+                reporter.publish(topics, b"x", retain=True)
                 time.sleep(GAP_S)
             with Person(broker.port) as stays:
-                stays.subscribe(STAYING)
+                stays.subscribe(topics)
                 wait_for(lambda: watched.decided() >= TOPICS, "decisions for who stays")
                 with Person(broker.port) as leaves:
-                    leaves.subscribe(STAYING)
+                    leaves.subscribe(topics)
                     wait_for(lambda: watched.decided() >= 2 * TOPICS, "decisions for who leaves")
                 wait_for(lambda: len(watched.recorded()) >= 2 * TOPICS, lambda: str(len(watched.recorded())))
         last = Person(broker.port)
         with last:
-            last.subscribe(STAYING)
+            last.subscribe(topics)
             wait_for(lambda: watched.decided() >= 3 * TOPICS, "decisions for who comes last")
     rows = watched.recorded()
-    assert sorted(row["topic"] for row in rows) == sorted(3 * STAYING)
+    assert sorted(row["topic"] for row in rows) == sorted(3 * topics)
     assert all(row["residual_s"] is not None or row["observed_s"] > 0 for row in rows), "an outcome, or censored"
     assert len({(row["topic"], row["decided_at"]) for row in rows}) == 3 * TOPICS
