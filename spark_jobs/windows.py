@@ -22,6 +22,7 @@ WIDTHS: Final = {"1s": 1, "10s": 10, "1min": 60}
 RATES: Final = ("publishes", "published_bytes", "deliveries", "delivered_bytes", "drops", "routes")
 COUNTS: Final = (
     "connects",
+    "handovers",
     "positions",
     "matches",
     "retained_decisions",

@@ -5,10 +5,11 @@ import random
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from broker_plugins.grammar.geohash import encode_geohash
-from spark_jobs.cube import CELL_CHARACTERS, geohash, stripes
+from spark_jobs.cube import CELL_CHARACTERS, cell_name, cells
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import FAN_IN, Lake
 from spark_jobs.metrics import Metrics, cube_directory, gauges, history, read_cube
@@ -127,17 +128,15 @@ def _check_gauges(records: dict[str, list[dict[str, Any]]], rows: list[Any]) -> 
         assert row.subscriptions == 2 * past.count("subscribed") - len(past)
 
 
-def test_a_cell_is_the_grammars_geohash(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F
-
+def test_a_cell_is_the_grammars_geohash() -> None:
     dice = random.Random(3)
     places = [(dice.uniform(-180, 180), dice.uniform(-90, 90)) for _ in range(300)]
     places += [(180.0, 90.0), (-180.0, -90.0), (0.0, 0.0)]
-    frame = spark.createDataFrame(places, "lon DOUBLE, lat DOUBLE")
-    rows = frame.select("lon", "lat", geohash(*stripes(F.col("lon"), F.col("lat"), 6), 6).alias("cell")).collect()
-    assert [row.cell for row in rows] == [encode_geohash(lon, lat, 6) for lon, lat in places]
-    outside = spark.createDataFrame([(500.0, 3.0), (None, 1.0)], "lon DOUBLE, lat DOUBLE")
-    assert [row[0] for row in outside.select(geohash(*stripes(F.col("lon"), F.col("lat")))).collect()] == [None, None]
+    lon, lat = np.array(places).T
+    assert [cell_name(cell) for cell in cells(lon, lat).tolist()] == [
+        encode_geohash(*place, CELL_CHARACTERS) for place in places
+    ]
+    assert cells(np.array([500.0, np.nan, 1.0]), np.array([3.0, 1.0, -90.5])).tolist() == [-1, -1, -1]
 
 
 def test_a_job_that_was_killed_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
