@@ -36,11 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser("status", help="show the nodes of a cluster and its map")
     status.add_argument("--server", default="nats://127.0.0.1:4222", metavar="URL", help="a NATS server of the fabric")
     status.add_argument("--cluster", default="locus", help="name of the cluster (locus)")
+    drain = actions.add_parser("drain", help="let the clients of a node go elsewhere, so that it can be stopped")
+    drain.add_argument("node", metavar="NODE", help="name of the node")
+    drain.add_argument("--undo", action="store_true", help="let it take clients and blocks again")
+    drain.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds to wait at the most (60)")
+    drain.add_argument("--server", default="nats://127.0.0.1:4222", metavar="URL", help="a NATS server of the fabric")
+    drain.add_argument("--cluster", default="locus", help="name of the cluster (locus)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     try:
+        if arguments.action == "drain":
+            from broker_plugins.cluster.drain import run as drain
+
+            return drain(arguments)
         return _up(arguments) if arguments.action == "up" else _status(arguments)
     except EngineError as error:
         print(f"locus cluster: {error}", file=sys.stderr)

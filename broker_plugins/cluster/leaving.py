@@ -99,6 +99,7 @@ class Leaving:
         return MovedSession(
             found=True,
             subscriptions=[(each.text, each.qos) for each in ordered],
+            orders=[each.order for each in ordered],
             stale=client_id in self.given,
             roaming=is_roaming(session),
             place=None if geo is None else geo.position_of(session),
@@ -125,10 +126,13 @@ class Leaving:
         await self._forwarding.flush(FLUSH_S)  # what this client published here comes before what it publishes there
         if session.connection is not None and is_roaming(session):
             await self._acknowledged(session)
-        moved = self.snapshot(client_id, session)
+        owed = [*session.inflight.values(), *(session.queue or ())]  # what is held since goes to the other node itself
+        moved = self._described(client_id, session)
+        moved.owed = [self._owed(entry) for entry in owed]
+        moved.inbound = sorted(session.inbound or ())
         self._part(session, question.node)
-        self.given[client_id] = {id(entry) for entry in entries_of(session)}
-        moved.stale, moved.given = False, 0
+        self.given[client_id] = {id(entry) for entry in owed}
+        moved.stale = False
         moved.fenced, moved.positions, moved.unhad = fenced, positions, unhad
         moved.waiting = [_owed0(item) for item in waiting0]
         return moved

@@ -78,6 +78,11 @@ class Members:
         member = self._members.get(node)
         return "" if member is None else member.address
 
+    def is_draining(self, node: str) -> bool:
+        """Whether a node is about to be stopped."""
+        member = self._members.get(node)
+        return member is not None and member.draining
+
     def takes_clients(self, node: str) -> bool:
         """Whether clients may be sent to a node: it is there, one can say where, and it is not about to go."""
         return self.is_alive(node) and bool(self.address(node)) and not self._members[node].draining

@@ -10,6 +10,7 @@ what the old node gives away, and the client has everything once and in order, a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import time
@@ -21,6 +22,7 @@ from broker_plugins.cluster.arrival import Arrival, Arrivals
 from broker_plugins.cluster.leaving import CUT_S, Leaving, geo_of, origin_of
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import (
+    AskAdopt,
     AskCut,
     AskFence,
     AskMoving,
@@ -86,6 +88,7 @@ class Moving:
             AskMoving: self.leaving.tell,
             AskFence: self._mark,
             AskCut: self.leaving.cut,
+            AskAdopt: self._take_in,
         }
 
     async def _mark(self, question: AskFence) -> Fenced:
@@ -100,7 +103,7 @@ class Moving:
     def claim(self, connect: Connect) -> Awaitable[None] | None:
         """A client connects here: the other nodes let go of it, and one may have its session."""
         nodes = self._node.members.alive()
-        if not nodes or not self._fabric.ready:
+        if not nodes or not self._fabric.ready or self._node.draining:
             return None
         return self._claim(connect, nodes)
 
@@ -127,6 +130,25 @@ class Moving:
             await self._move(client_id, source, told)
         else:
             await self._bring_together(client_id, list(found))
+
+    # A session without its client.
+
+    async def send_away(self, client_id: str, to: str) -> None:
+        """Let another node take the session of a client that is not connected."""
+        await self._ask(to, AskAdopt(client_id), CUT_S)
+
+    async def _take_in(self, question: AskAdopt) -> MovedSession:
+        client_id = question.client_id
+        await self._arrivals.settled(client_id, CUT_S)
+        self._arrivals.begin(client_id, self._engine.loop)
+        try:
+            await self._fetch(client_id, self._node.members.alive())
+        finally:
+            self._arrivals.over(client_id)
+        session = self._engine.sessions.get(client_id)
+        if session is not None and session.connection is None and session.held is not None:
+            session.release()
+        return MovedSession(found=session is not None)
 
     # The session is on one other node.
 
@@ -317,11 +339,13 @@ class Moving:
 
     def _subscribe(self, session: Session, moved: MovedSession) -> None:
         engine = self._engine
-        for text, qos in moved.subscriptions:
+        orders = moved.orders if engine.ages is not None else ()
+        for (text, qos), order in itertools.zip_longest(moved.subscriptions, orders):
             if text in session.subscriptions:
                 continue
             try:
                 subscription = engine.read_filter(session, text, qos)
+                subscription.order = order or subscription.order
                 engine.adopt(subscription)
             except Refused as refused:
                 log.warning("client %s: subscription %r does not move: %s", session.client_id, text, refused)

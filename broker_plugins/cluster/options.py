@@ -50,6 +50,8 @@ class ClusterOptions:
     """Silence after which a node is taken for gone."""
     granting_s: float = 1.0
     """The longest a SUBACK waits until all nodes that are there know the filters."""
+    handover_pause_s: float = 5.0
+    """The least time between two moves of a roaming client, and between two times it is told of one."""
     away_s: float = 86_400.0
     """How long messages are kept for the persistent sessions of a node that is gone."""
     max_mailbox_bytes: int = 268_435_456
@@ -165,6 +167,8 @@ class ClusterCounters:
     """Sessions that moved here while another node did not confirm in time that all on its way to the old one had
     come: what comes there later follows, out of order, and QoS 0 messages among it are lost."""
     retransmissions: int = 0
+    drained_refusals: int = 0
+    """Clients refused because this node is drained."""
     """Messages that came here for a session that moved and had gone to its client on its old node already."""
     subscribed_unknown: int = 0
     """Times a SUBACK did not wait any longer for another node to know the filters."""

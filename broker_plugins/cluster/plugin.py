@@ -16,6 +16,7 @@ from broker_plugins.cluster.causal_groups import CausalGroups
 from broker_plugins.cluster.convergence import Convergence
 from broker_plugins.cluster.fabric import Fabric
 from broker_plugins.cluster.forwarding import Forwarding
+from broker_plugins.cluster.handover import Handover
 from broker_plugins.cluster.listening import Listening
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.mailbox import Mailbox
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from broker_plugins.cluster.node import Part
     from broker_plugins.engine import Message, Selection, Subscription
-    from broker_plugins.engine.codec import Connect
+    from broker_plugins.engine.codec import Connect, ConnectCode
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.session import Session
 
@@ -81,6 +82,8 @@ class ClusterPlugin(Plugin):
 
     # The life of the broker.
 
+        self.handover = Handover(self.node, self.regions)
+        self.parts.append(self.handover)
     def start(self, engine: Engine) -> None:
         """Begin to look for the fabric; clients are served meanwhile."""
         options, node = self.options, self.node
@@ -103,6 +106,7 @@ class ClusterPlugin(Plugin):
             AskBuckets: lambda _: self.convergence.buckets(),
             AskRetained: self.convergence.answer,
             **self.moving.questions(),
+        self.handover.send_away = self.moving.send_away
         }
         for part in self.parts:
             self._answers |= part.questions()
@@ -269,6 +273,10 @@ class ClusterPlugin(Plugin):
         self.moving.ended(session)
 
     def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
+    def on_connect(self, session: Session) -> ConnectCode | None:
+        """Refuse clients while this node is drained."""
+        return self.handover.refuses(session)
+
         """Let the other nodes know what is wanted here before a client may rely on it."""
         if all(subscription.inner.startswith("$") for subscription in subscriptions):
             return None

@@ -155,6 +155,32 @@ class AskCut(msgspec.Struct, array_like=True, tag=22, gc=False):
     fences: list[str]
 
 
+class AskDrain(msgspec.Struct, array_like=True, tag=23, gc=False):
+    """Let all clients go, or take clients again; without `change`: how far is it?"""
+
+    drain: bool = True
+    change: bool = True
+
+
+class AskAdopt(msgspec.Struct, array_like=True, tag=24, gc=False):
+    """Take the session of a client that is not connected from me."""
+
+    client_id: str
+
+
+class Draining(msgspec.Struct, array_like=True, gc=False):
+    """What is left on a node."""
+
+    draining: bool
+    connected: int
+    """Clients that are connected."""
+    roaming: int
+    """Those among them that go when they are told."""
+    sessions: int
+    """Sessions of clients that are not connected."""
+    blocks: int
+
+
 class Fenced(msgspec.Struct, array_like=True, gc=False):
     """The marks are on their way."""
 
@@ -206,6 +232,8 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     """Whether its client comes here because it was told to."""
     place: tuple[float, float] | None = None
     """Where its client is."""
+    orders: list[int] = []
+    """How old its subscriptions are, where that counts for the whole cluster."""
     owing: list[str] = []
     """Filters whose retained messages were still being sent."""
     waiting: list[Owed] = []

@@ -235,8 +235,7 @@ class Connection(Link):
         made = yield from self.engine.subscribe(session, filters, codes)
         for subscription in made:
             self.engine.feeds.begin(subscription)
-        for awaited in self.engine.grants(made):
-            yield awaited
+        yield from self.engine.grants(made)
         self._when_safe(suback(packet_id, bytes(codes)))
         if session.feeds:
             self._when_safe_do(session.pump)
