@@ -163,12 +163,12 @@ class ClusterCounters:
     """Roaming clients that moved here from another node and went on without a break."""
     handovers_told: int = 0
     """Times a roaming client was told to go to another node."""
+    drained_refusals: int = 0
+    """Clients refused because this node is drained."""
     handovers_unfenced: int = 0
     """Sessions that moved here while another node did not confirm in time that all on its way to the old one had
     come: what comes there later follows, out of order, and QoS 0 messages among it are lost."""
     retransmissions: int = 0
-    drained_refusals: int = 0
-    """Clients refused because this node is drained."""
     """Messages that came here for a session that moved and had gone to its client on its old node already."""
     subscribed_unknown: int = 0
     """Times a SUBACK did not wait any longer for another node to know the filters."""

@@ -79,11 +79,11 @@ class ClusterPlugin(Plugin):
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None
+        self.handover = Handover(self.node, self.regions)
+        self.parts.append(self.handover)
 
     # The life of the broker.
 
-        self.handover = Handover(self.node, self.regions)
-        self.parts.append(self.handover)
     def start(self, engine: Engine) -> None:
         """Begin to look for the fabric; clients are served meanwhile."""
         options, node = self.options, self.node
@@ -102,11 +102,11 @@ class ClusterPlugin(Plugin):
         engine.ages = node.clock.now
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
         self.moving.start(self.forwarding)
+        self.handover.send_away = self.moving.send_away
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct | Awaitable[msgspec.Struct]]] = {
             AskBuckets: lambda _: self.convergence.buckets(),
             AskRetained: self.convergence.answer,
             **self.moving.questions(),
-        self.handover.send_away = self.moving.send_away
         }
         for part in self.parts:
             self._answers |= part.questions()
@@ -268,15 +268,15 @@ class ClusterPlugin(Plugin):
         if claim is not None:
             await claim
 
+    def on_connect(self, session: Session) -> ConnectCode | None:
+        """Refuse clients while this node is drained."""
+        return self.handover.refuses(session)
+
     def on_session_ended(self, session: Session) -> None:
         """Forget where a session came from or went to."""
         self.moving.ended(session)
 
     def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
-    def on_connect(self, session: Session) -> ConnectCode | None:
-        """Refuse clients while this node is drained."""
-        return self.handover.refuses(session)
-
         """Let the other nodes know what is wanted here before a client may rely on it."""
         if all(subscription.inner.startswith("$") for subscription in subscriptions):
             return None
