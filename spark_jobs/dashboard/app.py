@@ -72,6 +72,6 @@ def build_app(desk: Desk, password: str | None) -> FastAPI:
 
 @pages.exception_handler(404)
 def _not_found(*_: object) -> None:
-    with box("main", "l-main"):
+    with box("div", "l-main"):
         text("h1", "There is no such view")
         text("a", "To the map").props("href=/")

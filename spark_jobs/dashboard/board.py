@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from spark_jobs.dashboard.matches import RECEIPTS, Matches
 from spark_jobs.dashboard.payloads import read_object
+from spark_jobs.dashboard.regions import CAUSAL_TOPIC, REGIONS_TOPIC, CausalGroup, Regions, read_causal, read_regions
 from spark_jobs.dashboard.scene import Scene
 from spark_jobs.dashboard.traffic import Figures, Metrics
 
@@ -34,7 +35,10 @@ class Board:
         self.matches = Matches(receipts_topic)
         self.handovers: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_HANDOVERS)
         self.cluster: dict[str, Any] = {}
-        """What came below `$SYS/broker/locus/cluster/`, by the rest of the topic."""
+        """What else came below `$SYS/broker/locus/cluster/`, by the rest of the topic."""
+        self.regions = Regions()
+        """Which node owns which block; none without a cluster."""
+        self.causal: list[CausalGroup] = []
         self.messages = 0
         """Messages taken in since the start."""
 
@@ -46,6 +50,11 @@ class Board:
                 content = read_object(payload)
                 if content is not None:
                     self.handovers.append((now_s, content))
+            elif topic == REGIONS_TOPIC:
+                self.regions = read_regions(payload) or Regions()
+                self.scene.show_regions(self.regions.blocks)
+            elif topic == CAUSAL_TOPIC:
+                self.causal = read_causal(payload)
             elif topic.startswith(CLUSTER):
                 self._take_cluster(topic.removeprefix(CLUSTER), payload)
             elif topic.startswith("locus/metrics/"):

@@ -98,6 +98,16 @@ class Decisions:
 
 
 @dataclass(frozen=True, slots=True)
+class Handover:
+    """A client whose session moved from one node to another."""
+
+    at_s: float
+    client: str
+    from_node: str
+    to_node: str
+
+
+@dataclass(frozen=True, slots=True)
 class GateResult:
     """What the gate found when a policy was trained last."""
 
@@ -146,23 +156,32 @@ class History:
 
     def decisions(self, most: int = MOST_DECISIONS) -> Decisions:
         """The latest decisions on retained messages."""
+        return _decided(self._latest("retained_decisions", _DECISION_COLUMNS, most))
+
+    def handovers(self, most: int = 20) -> list[Handover]:
+        """The latest handovers, newest first."""
+        rows = self._latest("handovers", ("at", "client", "from_node", "to_node", "commit"), most)
+        return [Handover(row["at"].timestamp(), row["client"], row["from_node"], row["to_node"]) for row in rows]
+
+    def _latest(self, table: str, columns: tuple[str, ...], most: int) -> list[dict[str, Any]]:
+        """The last records of a table, newest first; whole commits only."""
         rows: list[dict[str, Any]] = []
         commit = self._commit()
-        for first, _, path in reversed(live(self.root / "tables" / "retained_decisions")):
+        for first, _, path in reversed(live(self.root / "tables" / table)):
             if len(rows) >= most:
                 break
             if first > commit:
                 continue
             try:
                 found = ds.dataset(path, format="parquet").to_table(
-                    columns=list(_DECISION_COLUMNS), filter=pc.field("commit") <= commit
+                    columns=list(columns), filter=pc.field("commit") <= commit
                 )
             except FileNotFoundError:
                 continue
             if len(found):
                 order = pc.sort_indices(found, sort_keys=[("at", "descending")])
                 rows += found.take(order[: most - len(rows)]).to_pylist()
-        return _decided(sorted(rows, key=lambda row: row["at"], reverse=True))
+        return sorted(rows, key=lambda row: row["at"], reverse=True)
 
     def _commit(self) -> int:
         try:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.dashboard.payloads import line, number, place_of, point, read_object, rings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spark_jobs.dashboard.regions import Region
 
 MOST_MOVERS: Final = 3_000
 MOST_STREET_POINTS: Final = 40_000
@@ -82,6 +87,8 @@ class Scene:
         self._blocks: list[list[Any]] = []
         self._blocks_revision = 0
         self._blocks_heard_s = 0.0
+        self._regions: list[list[Any]] = []
+        self._regions_revision = 0
         self._bounds: Bounds | None = None
         self._from_map = False
         self._alert_count = 0
@@ -104,6 +111,7 @@ class Scene:
             counts[mover.kind] += 1
         counts["fence"] = len(self._fences)
         counts["block"] = len(self._blocks)
+        counts["region"] = len(self._regions)
         counts["alert"] = len(self._alerts)
         return counts
 
@@ -276,6 +284,13 @@ class Scene:
             self._revision += 1
             self._blocks, self._blocks_revision = blocks, self._revision
 
+    def show_regions(self, regions: Sequence[Region]) -> None:
+        """Draw other blocks of the cluster's nodes; loads are told so often that a change of theirs alone is none."""
+        drawn = sorted([block.owner, *(round(side, 6) for side in block.sides)] for block in regions)
+        if drawn != self._regions:
+            self._revision += 1
+            self._regions, self._regions_revision = drawn, self._revision
+
     def tidy(self, now_s: float) -> None:
         """Take off the map what was silent for too long."""
         for key, mover in list(self._movers.items()):
@@ -314,6 +329,8 @@ class Scene:
             frame["fences"] = [[name, rings] for name, rings in self._fences.items()]
         if whole or self._blocks_revision > since:
             frame["blocks"] = self._blocks
+        if whole or self._regions_revision > since:
+            frame["regions"] = self._regions
         return frame
 
     def _lines(self, since: int) -> list[list[float]]:

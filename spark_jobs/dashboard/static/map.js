@@ -11,6 +11,7 @@ const LAYERS = [
   ["sensor", "Sensors", false],
   ["blockR", "R blocks", false],
   ["blockQ", "Q blocks", false],
+  ["region", "Blocks of nodes", true],
   ["other", "Other topics", true],
 ];
 const FRAME_MS = 80;
@@ -59,7 +60,7 @@ export default {
   },
   computed: {
     shownLayers() {
-      return LAYERS.filter(([key]) => key !== "other" || this.counts.other);
+      return LAYERS.filter(([key]) => !["other", "region"].includes(key) || this.counts[key]);
     },
   },
   created() {
@@ -69,6 +70,7 @@ export default {
     this.streets = [];
     this.fences = [];
     this.blocks = [];
+    this.regions = [];
     this.bounds = null;
     this.auto = true;
     this.view = { lon: 0, lat: 20, scale: 2, k: 1 };
@@ -119,7 +121,7 @@ export default {
       for (const line of data.deliveries.slice(-60)) this.lines.push([...line, now]);
       if (this.lines.length > MOST_LINES) this.lines.splice(0, this.lines.length - MOST_LINES);
       this.alerts = data.alerts.map((alert) => [...alert, now]);
-      for (const what of ["streets", "fences", "blocks"]) {
+      for (const what of ["streets", "fences", "blocks", "regions"]) {
         if (data[what]) {
           this[what] = data[what];
           this.stale = true;
@@ -142,7 +144,7 @@ export default {
       return [this.view.lon, this.view.lat];
     },
     count() {
-      const counts = { street: this.streets.length, fence: this.fences.length, alert: this.alerts.length };
+      const counts = { region: this.regions.length, street: this.streets.length, fence: this.fences.length, alert: this.alerts.length };
       for (const kind of ["vehicle", "person", "subscriber", "sensor", "other"]) counts[kind] = 0;
       for (const mover of this.movers.values()) counts[mover.kind] += 1;
       counts.blockR = this.blocks.filter((b) => b[0] === "R").length;
@@ -319,6 +321,7 @@ export default {
         for (const street of this.streets) street.forEach((p, i) => (i ? c.lineTo : c.moveTo).apply(c, this.xy(...p)));
         c.stroke();
       }
+      if (this.layers.region) this.drawRegions(c);
       for (const side of ["R", "Q"]) {
         if (!this.layers["block" + side]) continue;
         c.strokeStyle = colour["block" + side];
@@ -329,12 +332,30 @@ export default {
           if (which !== side) continue;
           const [x, y] = this.xy(west, north);
           const [x2, y2] = this.xy(east, south);
-          c.rect(x + 0.5, y + 0.5, x2 - x - 1, y2 - y - 1);
+          const inset = side === "Q" ? 3.5 : 0.5; // beside each other where cells of both sides are the same
+          c.rect(x + inset, y + inset, Math.max(1, x2 - x - 2 * inset), Math.max(1, y2 - y - 2 * inset));
         }
         c.stroke();
         c.setLineDash([]);
       }
       if (this.layers.fence) for (const [name, rings] of this.fences) this.drawFence(c, name, rings);
+    },
+    drawRegions(c) {
+      const owners = [...new Set(this.regions.map((region) => region[0]))].sort();
+      const style = getComputedStyle(this.$el);
+      for (const [owner, west, south, east, north] of this.regions) {
+        const [x, y] = this.xy(west, north).map((v) => Math.max(-9, v));
+        const [x2, y2] = [Math.min(this.size[0] + 9, this.xy(east, south)[0]), Math.min(this.size[1] + 9, this.xy(east, south)[1])];
+        if (x2 <= x || y2 <= y) continue;
+        c.fillStyle = c.strokeStyle = style.getPropertyValue("--o" + ((owners.indexOf(owner) % 6) + 1));
+        c.globalAlpha = 0.07;
+        c.fillRect(x, y, x2 - x, y2 - y);
+        c.globalAlpha = 0.9;
+        c.lineWidth = 1.5;
+        c.strokeRect(x + 1, y + 1, x2 - x - 2, y2 - y - 2);
+        c.globalAlpha = 1;
+        if (x2 - x > 70 && y2 - y > 34) this.write(c, owner, (x + x2) / 2, y2 - 9, c.fillStyle);
+      }
     },
     drawFence(c, name, rings) {
       c.beginPath();
@@ -419,9 +440,9 @@ export default {
         if (!radius) continue;
         c.beginPath();
         c.arc(x, y, (radius / METRES_A_DEGREE) * this.view.scale, 0, 7);
-        c.globalAlpha = 0.05;
+        c.globalAlpha = subscribers.length > 20 ? 0.03 : 0.06;
         c.fill();
-        c.globalAlpha = 0.4;
+        c.globalAlpha = subscribers.length > 20 ? 0.3 : 0.4;
         c.stroke();
       }
       c.globalAlpha = 1;

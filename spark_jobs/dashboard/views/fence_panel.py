@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from spark_jobs.dashboard.desk import Desk
     from spark_jobs.dashboard.widgets import MapCanvas
 
+SURE_S: Final = 6.0
+"""Within so much time the second press must come."""
 KEPT_S: Final = 5.0
 """How long a fence may take to come back from the broker."""
 
@@ -52,6 +54,7 @@ class FencePanel:
         canvas.on("fence", lambda event: self._put(line(event.args, 1_000)))
         canvas.on("cancelled", lambda _: self._say("Nothing was drawn."))
         self._shown: dict[str, tuple[Any, Any]] = {}
+        self._doubted: dict[str, float] = {}
         self._pending: tuple[str, list[list[tuple[float, float]]], float] | None = None
         self._shape: tuple[tuple[str, bool], ...] | None = None
         self.refresh()
@@ -119,6 +122,12 @@ class FencePanel:
             self._say(f"The broker did not keep {name}: its lines may cross, or you may not publish it.", wrong=True)
 
     def _remove(self, name: str) -> None:
+        """Remove a fence at the second press: it may be somebody else's."""
+        now_s = time.monotonic()
+        if now_s - self._doubted.get(name, -SURE_S) >= SURE_S:
+            self._doubted = {name: now_s}
+            self._say(f"Press again to remove {name} for everybody.")
+            return
         if self._desk.feed.publish(f"locus/fence/{name}", b"", retain=True):
             self._desk.fences.leave(name)
             self._say(f"{name} is removed.")

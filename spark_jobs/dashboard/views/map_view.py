@@ -10,6 +10,7 @@ from nicegui import ui
 from spark_jobs.dashboard import said
 from spark_jobs.dashboard.feed import CITY_FILTER
 from spark_jobs.dashboard.views.fence_panel import FencePanel
+from spark_jobs.dashboard.views.handovers import HandoverRows
 from spark_jobs.dashboard.views.shell import shell
 from spark_jobs.dashboard.widgets import MOST_SHOWN, MapCanvas, Rows, box, panel, text
 
@@ -53,14 +54,6 @@ class Pusher:
         self._canvas.run_method("frame", frame)
 
 
-def described(handover: dict[str, Any]) -> str:
-    """A handover in a line, by the members a cluster may give: client or block, from and to."""
-    who = handover.get("client") or handover.get("block") or "?"
-    if "from" in handover and "to" in handover:
-        return f"{who}: {handover['from']} → {handover['to']}"
-    return f"{who}: " + ", ".join(f"{k} {v}" for k, v in handover.items() if k not in ("client", "block"))
-
-
 def show(desk: Desk) -> None:
     """Build the view."""
     with shell(desk, "/", full=True), box("div", "l-mapview"):
@@ -70,8 +63,8 @@ def show(desk: Desk) -> None:
             fences = FencePanel(desk, canvas)
             with panel("Alerts"):
                 alerts = Rows("No alert in the last minute.")
-            with panel("Handovers", "Clients and blocks that move from node to node, as it happens."):
-                handovers = Rows("None: they come from a cluster whose clients roam.")
+            with panel("Handovers", "Clients that move from node to node."):
+                handovers = HandoverRows(desk)
             with panel("Spatial index"):
                 index = text("p", "", "l-none")
     filters = ", ".join(desk.options.topics)
@@ -95,14 +88,13 @@ def show(desk: Desk) -> None:
         with desk.board.lock:
             counts = desk.board.scene.counts()
             latest = desk.board.scene.alerts()[:MOST_SHOWN]
-            moved = list(reversed(desk.board.handovers))[:MOST_SHOWN]
             facts = dict(desk.board.scene.index)
         canvas.label(
             f"Map with {counts['vehicle']} vehicles, {counts['person']} people, {counts['subscriber']} subscribers, "
             f"{counts['fence']} fences, {counts['alert']} alerts. Arrow keys move it, plus and minus zoom, 0 shows all."
         )
         alerts.show([(alert.text, said.ago(now_s - alert.heard_s)) for alert in latest])
-        handovers.show([(described(each), said.ago(now_s - at_s)) for at_s, each in moved])
+        handovers.refresh()
         index.set_text(index_said(counts["block"], facts))
 
     refresh()

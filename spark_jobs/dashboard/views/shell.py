@@ -90,7 +90,7 @@ def shell(desk: Desk, path: str, *, full: bool = False) -> Iterator[None]:
 
     refresh()
     ui.timer(1.0, refresh)
-    with box("main", "l-main l-full" if full else "l-main").props("id=content"):
+    with box("div", "l-main l-full" if full else "l-main").props("id=content"):
         yield
 
 
