@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from clients.city.command import add_size, at_least_one
 from clients.demo.plan import DemoError, planned
-from clients.demo.processes import Guard
+from clients.demo.processes import STOP_IN_VAIN_S, STOP_S, Guard
 from clients.demo.show import Show
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def _run(arguments: argparse.Namespace) -> int:
     guard = Guard()
     try:
         if arguments.data is None:
-            data = Path(tempfile.mkdtemp(prefix="locus-demo-"))
+            data, patience_s = Path(tempfile.mkdtemp(prefix="locus-demo-")), STOP_IN_VAIN_S
             guard.tidy(data)
         else:
-            data = arguments.data.resolve()
+            data, patience_s = arguments.data.resolve(), STOP_S
             data.mkdir(parents=True, exist_ok=True)
-        return Show(planned(arguments, data), guard, told).run()
+        return Show(planned(arguments, data), guard, told, patience_s).run()
     finally:
         guard.close()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STOP_S: Final = 15.0
-"""How long a process may take to end when it is asked to; Spark finishes what it is writing."""
+"""How long processes may take to end when they are asked to; Spark finishes what it is writing."""
+STOP_IN_VAIN_S: Final = 4.0
+"""The same where what they would still write is removed anyway."""
 POLL_S: Final = 0.05
 
 
@@ -161,18 +163,19 @@ class Child:
         self._group = None
 
 
-def stop_all(children: Iterable[Child], hurry: Callable[[], bool]) -> None:
+def stop_all(children: Iterable[Child], patience_s: float, hurry: Callable[[], bool]) -> None:
     """End processes and all that they have started; whoever does not end in time is killed.
 
     Args:
         children: what to end.
+        patience_s: how long they may take.
         hurry: once it says so, nobody is waited for any longer.
     """
     running = [child for child in children if child.runs]
     families = [process for child in running for process in child.family()]
     for child in running:
         child.ask()
-    deadline = time.monotonic() + STOP_S
+    deadline = time.monotonic() + patience_s
     while any(child.runs for child in running) and time.monotonic() < deadline and not hurry():
         time.sleep(POLL_S)
     for child in running:

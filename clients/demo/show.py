@@ -37,12 +37,14 @@ class Show:
         plan: what it consists of.
         guard: ends everything if this process cannot.
         told: signals that have come; the demonstration ends with the first one, and in haste with the second.
+        patience_s: how long everybody may take to end.
     """
 
-    def __init__(self, plan: Plan, guard: Guard, told: list[int]) -> None:
+    def __init__(self, plan: Plan, guard: Guard, told: list[int], patience_s: float) -> None:
         self._plan = plan
         self._guard = guard
         self._told = told
+        self._patience_s = patience_s
         self._began_s = time.monotonic()
         self._nats: list[Child] = []
         self._brokers: list[Child] = []
@@ -195,8 +197,8 @@ class Show:
         if self._watch is not None:
             self._watch.close()
         # At once, because the pipeline ends sooner when brokers record no more; but they leave their cluster before it.
-        stop_all([*self._others, *self._brokers], hurry)
-        stop_all(self._nats, hurry)
+        stop_all([*self._others, *self._brokers], self._patience_s, hurry)
+        stop_all(self._nats, self._patience_s, hurry)
         self._say(f"everything has stopped, in {time.monotonic() - began_s:.1f} s")
 
 

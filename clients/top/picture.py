@@ -42,7 +42,9 @@ def picture(figures: Figures, broker: str, away: str | None, now_s: float) -> Re
         return Group(*parts)
     silent_s = now_s - measured_s
     if silent_s > SILENT_S:
-        parts.append(Text(f"Spark has shown nothing new for {duration(silent_s)}: is it running?", style="yellow"))
+        parts.append(
+            Text(f"What Spark shows is {duration(silent_s)} old: it is starting, slow or gone", style="yellow")
+        )
     parts += [_nodes(figures), _topics(figures), _retained(figures)]
     return Group(*parts)
 
@@ -103,9 +105,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _nodes(figures: Figures) -> RenderableType:
-    drawn = _table(
-        "Nodes, last 10 s", "node", "in /s", "out /s", "drops /s", "p50", "p95", "p99", "clients", "subscriptions"
-    )
+    drawn = _table("Nodes, last 10 s", "node", "in /s", "out /s", "drops /s", "p50", "p95", "p99", "clients", "filters")
     for node in sorted(figures.nodes.values(), key=lambda each: each.name):
         window = node.window
         drawn.add_row(

@@ -80,7 +80,7 @@ def test_a_pipeline_that_is_not_there_is_said():
 
 
 def test_a_pipeline_that_is_silent_is_said():
-    assert "Spark has shown nothing new for 1 min 35 s" in drawn(full(), now_s=NOW_S + 90)
+    assert "What Spark shows is 1 min 35 s old" in drawn(full(), now_s=NOW_S + 90)
 
 
 def test_a_broker_that_tells_nothing_is_said():
