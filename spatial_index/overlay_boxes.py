@@ -17,7 +17,7 @@ from spatial_index.errors import BadAttribute, BadCoordinate, BadInterval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from spatial_index.overlay_election import Volume
+    from spatial_index.overlay_election import Estimate
 
 Range: TypeAlias = tuple[float | None, float | None]
 Ends: TypeAlias = tuple[float, ...]
@@ -146,7 +146,9 @@ def contains(member: Member, point: tuple[float | None, ...]) -> bool:
 class BoxTree:
     """An R-tree of leaves; `overhead(box, leaf)` breaks ties between boxes that would grow equally little."""
 
-    def __init__(self, fewest: int, most: int, volume: Volume, overhead: Callable[[BoundingBox, Leaf], float]) -> None:
+    def __init__(
+        self, fewest: int, most: int, volume: Estimate, overhead: Callable[[BoundingBox, Leaf], float]
+    ) -> None:
         self.root = BoundingBox(1)
         self._fewest, self._most = fewest, most
         self._volume, self._overhead = volume, overhead

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 class Route:
     """Routes one event and adds up what each peer carries for it.
 
-    A message names the peers it came through, so that none of them is sent it again: forwarding to oneself is free.
+    A message names the hosts it came through, so that none of them is sent it again: forwarding to oneself is free.
 
     Args:
         point: the event.
         origin: the peer that publishes it, None for somebody outside.
-        leaves: where each peer is, for what it wants itself.
+        hosts: where each peer lives: who has an event on a host, has it for all there.
+        wants: whether somebody on a host wants an event.
         relieve: called before a box's parent is given work, so that one who carries too much can be replaced.
         receive_cost: R.
         forward_cost: F.
@@ -30,15 +31,16 @@ class Route:
         self,
         point: tuple[float | None, ...],
         origin: str | None,
-        leaves: Mapping[str, Leaf],
+        hosts: Mapping[str, str],
+        wants: Callable[[str, tuple[float | None, ...]], bool],
         relieve: Callable[[Member], None],
         receive_cost: float,
         forward_cost: float,
     ) -> None:
         self._point, self._origin = point, origin
-        self._leaves, self._relieve = leaves, relieve
+        self._hosts, self._wants, self._relieve = hosts, wants, relieve
         self._receive_cost, self._forward_cost = receive_cost, forward_cost
-        self._reached: set[str] = set() if origin is None else {origin}
+        self._reached: set[str] = set() if origin is None else {hosts[origin]}
         self.receivers: list[str] = []
         self.costs: dict[str, float] = {}
         self.messages = 0
@@ -47,7 +49,7 @@ class Route:
     def run(self, start: Leaf | None, roots: list[BoundingBox]) -> None:
         """Climb from the publisher's leaf, if there is one, then cross to the roots the climb did not reach."""
         holder: str | None = None  # a publisher's own messages are not carried for others: nobody pays for them
-        path: tuple[str, ...] = () if self._origin is None else (self._origin,)
+        path: tuple[str, ...] = () if self._origin is None else (self._hosts[self._origin],)
         if start is not None:
             if contains(start, self._point):
                 self._deliver(start, None, path)
@@ -85,15 +87,18 @@ class Route:
         """Give the event to whoever speaks for a box."""
         self._relieve(box)
         self._send(sender, box.parent, path)
-        return box.parent, (path if box.parent in path else (*path, box.parent))
+        host = self._hosts[box.parent]
+        return box.parent, (path if host in path else (*path, host))
 
     def _send(self, sender: str | None, receiver: str, path: tuple[str, ...]) -> None:
-        if receiver in path:
+        host = self._hosts[receiver]
+        if host in path:
             return
         self.messages += 1
         if sender is not None:
-            self.costs[sender] = self.costs.get(sender, 0.0) + self._forward_cost
-        if receiver in self._reached or not contains(self._leaves[receiver], self._point):
+            payer = self._hosts[sender]
+            self.costs[payer] = self.costs.get(payer, 0.0) + self._forward_cost
+        if host in self._reached or not self._wants(host, self._point):
             self.wasted += 1
-            self.costs[receiver] = self.costs.get(receiver, 0.0) + self._receive_cost
-        self._reached.add(receiver)
+            self.costs[host] = self.costs.get(host, 0.0) + self._receive_cost
+        self._reached.add(host)

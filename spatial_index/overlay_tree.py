@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spatial_index.errors import BadCount, DuplicateId, UnknownId
-from spatial_index.overlay_boxes import BoundingBox, BoxTree, Leaf, OverlaySpace
+from spatial_index.overlay_boxes import BoundingBox, BoxTree, Leaf, OverlaySpace, contains
 from spatial_index.overlay_election import Election, RecentEvents, Volume, overheads
+from spatial_index.overlay_plan import Planner
 from spatial_index.overlay_routing import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spatial_index.overlay_boxes import Ends, Member, Range
     from spatial_index.overlay_election import Array, Estimate
+    from spatial_index.overlay_plan import Plan
 
+PLACED_BY_VOLUME = 0.05
+"""The part that volume has where peers are placed by events: it tells boxes apart in which nothing happens."""
 RE_ELECT_EVERY = 256
 """Joins and leaves, or recorded events, after which parents elected by recent events are all elected anew."""
 
@@ -64,6 +68,8 @@ class OverlayTree:
         trees_apart: boxes that leave attributes out stretch everybody's bounding boxes, so those that leave out the
             same ones live in a tree of their own, up to this many such trees; 0 sets nothing apart.
         half_life: in events, how fast the histogram behind `Election.CHEAPEST_BY_EVENTS` forgets.
+        place_by_events: whether peers are also put beside those that want the same recent events, not only the same
+            space; `rearrange` puts those there anew that came before there were any.
         seed: for `Election.RANDOM`.
     """
 
@@ -78,6 +84,7 @@ class OverlayTree:
         cap: float | None = None,
         trees_apart: int = 8,
         half_life: float = 1000.0,
+        place_by_events: bool = False,
         seed: int = 0,
     ) -> None:
         self._space = OverlaySpace(domains)
@@ -101,11 +108,14 @@ class OverlayTree:
         self._random = random.Random(seed)
         self._volume = Volume(self._space.lows, self._space.highs)
         self._recent = RecentEvents(self._space.lows, self._space.highs, half_life)
+        self._place_by_events = place_by_events
         # One tree for each set of attributes left out, the common one under no attribute at all.
         self._trees: dict[frozenset[str], BoxTree] = {frozenset(): self._new_tree()}
         self._leaves: dict[str, Leaf] = {}
         self._by_box: dict[tuple[Ends, Ends], list[Leaf]] = {}
         self._duties: dict[str, dict[Member, None]] = {}  # in order, so that a run can be repeated
+        self._hosts: dict[str, str] = {}
+        self._peers_on: dict[str, dict[str, None]] = {}
         self._carried: dict[str, float] = {}
         self._total = 0.0
         self._since_election = 0
@@ -120,7 +130,7 @@ class OverlayTree:
 
     @property
     def carried(self) -> dict[str, float]:
-        """What each peer has borne for others since it joined, in the unit of the costs."""
+        """What each peer, or the host it is on, has borne for others since it joined, in the unit of the costs."""
         return dict(self._carried)
 
     @property
@@ -142,8 +152,14 @@ class OverlayTree:
 
     # -- joining and leaving
 
-    def join(self, peer: str, box: Mapping[str, Range]) -> None:
+    def join(self, peer: str, box: Mapping[str, Range], host: str | None = None) -> None:
         """Add a peer that wants the events inside `box`; an attribute left out, or an end that is None, is unbounded.
+
+        Args:
+            peer: its name.
+            box: what it wants.
+            host: where it lives, if there are several peers on one host: what one of them has, all have. A host of
+                its own if not said.
 
         Raises:
             DuplicateId: the peer is in the tree already.
@@ -153,7 +169,9 @@ class OverlayTree:
         if peer in self._leaves:
             raise DuplicateId(f"peer {peer!r} has joined already: it has to leave before it joins with another box")
         lows, highs = self._space.box(box)
-        self._carried[peer] = 0.0
+        self._hosts[peer] = host = peer if host is None else host
+        self._peers_on.setdefault(host, {})[peer] = None
+        self._carried.setdefault(host, 0.0)
         for leaf in self._by_box.get((lows, highs), ()):
             # One peer forwards to all that have its box, so the list is kept as short as a bounding box's.
             if len(leaf.peers) < self._most:
@@ -177,7 +195,11 @@ class OverlayTree:
         if leaf is None:
             raise UnknownId(f"peer {peer!r} has not joined: it cannot leave")
         leaf.peers.remove(peer)
-        self._total -= self._carried.pop(peer)
+        host = self._hosts[peer]
+        del self._peers_on[host][peer]
+        if not self._peers_on[host]:
+            del self._peers_on[host]
+            self._total -= self._carried.pop(host)
         if leaf.peers:
             above = leaf.above
             while above is not None:
@@ -192,7 +214,20 @@ class OverlayTree:
         for duty in list(self._duties.get(peer, ())):
             self._elect(duty)
         self._duties.pop(peer, None)
+        del self._hosts[peer]
         self._count_change()
+
+    def rearrange(self) -> None:
+        """Put every peer where it belongs by now, the widest boxes first, and elect all parents."""
+        leaves = [leaf for tree in self._trees.values() for leaf in tree.root.leaves()]
+        self._trees = {frozenset(): self._new_tree()}
+        self._duties.clear()
+        boxes = np.array([(leaf.lows, leaf.highs) for leaf in leaves]).reshape(len(leaves), 2, len(self._space.names))
+        for at in np.argsort(-self._room(boxes[:, 0], boxes[:, 1]), kind="stable").tolist():
+            leaf = leaves[at]
+            self._duties.setdefault(leaf.parent, {})[leaf] = None
+            self._tree_for(leaf).insert(leaf)
+        self.re_elect()
 
     def re_elect(self) -> None:
         """Elect every parent anew, from the lowest bounding boxes up."""
@@ -201,7 +236,14 @@ class OverlayTree:
         self._since_election = 0
 
     def _new_tree(self) -> BoxTree:
-        return BoxTree(self._fewest, self._most, self._volume, self._least_overhead)
+        return BoxTree(self._fewest, self._most, self._room, self._least_overhead)
+
+    def _room(self, lows: Array, highs: Array) -> Array:
+        """How much a box takes in, by which peers are placed: its volume, or mostly its events."""
+        room = self._volume(lows, highs)
+        if self._place_by_events and self._recent.seen:
+            room = PLACED_BY_VOLUME * room + (1 - PLACED_BY_VOLUME) * self._recent(lows, highs)
+        return room
 
     def _tree_for(self, leaf: Leaf) -> BoxTree:
         """The tree a new leaf goes to, made if there is room for one more."""
@@ -274,8 +316,8 @@ class OverlayTree:
     def _elect(self, holder: Member) -> None:
         """Choose who speaks for a bounding box, or for the peers that have one box in common."""
         if isinstance(holder, Leaf):
-            if self._carried.get(holder.parent, float("inf")) > self.budget or holder.parent not in holder.peers:
-                self._appoint(holder, min(holder.peers, key=self._carried.__getitem__))
+            if holder.parent not in holder.peers or self._load(holder.parent) > self.budget:
+                self._appoint(holder, min(holder.peers, key=self._load))
         elif not holder.members:
             self._duties.get(holder.parent, {}).pop(holder, None)
             holder.parent = ""
@@ -291,12 +333,12 @@ class OverlayTree:
 
     def _relieve(self, holder: Member) -> None:
         """Let somebody else speak for a box whose parent has carried its share."""
-        if self._carried[holder.parent] > self.budget:
+        if self._load(holder.parent) > self.budget:
             self._elect(holder)
 
     def _has_room(self, peer: str) -> bool:
         """Whether a peer may be given work: half the budget, so that it does not lose it again at once."""
-        carried = self._carried.get(peer)
+        carried = self._carried.get(self._hosts.get(peer, peer))
         return carried is not None and (self.cap is None or carried <= self.budget / 2)
 
     def _best_of(self, able: list[Member], holder: BoundingBox) -> int:
@@ -325,7 +367,10 @@ class OverlayTree:
                 boxes = [(member.lows, member.highs) for member in members]
                 return with_room[int(self._overheads(wanted, boxes, are_members=False).argmin())][0]
             around = around.above
-        return min(self._carried, key=self._carried.__getitem__)
+        return min(self._leaves, key=self._load)
+
+    def _load(self, peer: str) -> float:
+        return self._carried[self._hosts[peer]]
 
     # -- routing
 
@@ -350,7 +395,9 @@ class OverlayTree:
             start = self._leaves.get(origin)
             if start is None:
                 raise UnknownId(f"origin {origin!r} has not joined: let it join, or publish without an origin")
-        route = Route(point, origin, self._leaves, self._relieve, self._receive_cost, self._forward_cost)
+        route = Route(
+            point, origin, self._hosts, self._wants_event, self._relieve, self._receive_cost, self._forward_cost
+        )
         route.run(start, [tree.root for tree in self._trees.values()])
         for peer, cost in route.costs.items():
             self._carried[peer] += cost
@@ -358,3 +405,33 @@ class OverlayTree:
         self._recent.record(point)
         self._count_change()
         return Delivery(tuple(route.receivers), route.messages, route.wasted, sum(route.costs.values()))
+
+    def _wants_event(self, host: str, point: tuple[float | None, ...]) -> bool:
+        return any(contains(self._leaves[peer], point) for peer in self._peers_on[host])
+
+    def plan(self, event: Mapping[str, float], origin: str, wanted: Collection[str] | None = None) -> Plan:
+        """The way of an event whose publisher knows every box, and note what each host will carry for it.
+
+        Args:
+            event: a value for each attribute; one left out matches every interval.
+            origin: the host that publishes it; it need not be in the tree.
+            wanted: the hosts that want it, where that is known better; None for all with a box that contains it.
+
+        Raises:
+            BadAttribute: the event names an attribute without a domain.
+            BadCoordinate: a value is not a finite number.
+        """
+        point = self._space.point(event)
+        planner = Planner(point, origin, self._hosts.__getitem__, self._may_relay, self._carried.__getitem__, wanted)
+        plan = planner.run([tree.root for tree in self._trees.values()])
+        for sender, _ in plan.hops:
+            if sender != origin:
+                self._carried[sender] += self._forward_cost
+                self._total += self._forward_cost
+        self._recent.record(point)
+        self._count_change()
+        return plan
+
+    def _may_relay(self, host: str) -> bool:
+        """Whether a host may be given more to send on."""
+        return self.cap is None or self._carried.get(host, 0.0) <= self.budget / 2

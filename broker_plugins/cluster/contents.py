@@ -191,3 +191,10 @@ class OtherContents:
         """The boxes of one filter, by node."""
         found = {node: known.filters.get(inner) for node, known in self._nodes.items()}
         return {node: matcher.boxes for node, matcher in found.items() if matcher is not None}
+
+    def nodes(self) -> dict[str, int]:
+        """How many boxes each known node has announced."""
+        return {
+            node: sum(len(matcher.boxes) for matcher in known.filters.values())
+            for node, known in sorted(self._nodes.items())
+        }

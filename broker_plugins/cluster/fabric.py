@@ -301,10 +301,10 @@ class Fabric:
 
     # Messages.
 
-    async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now."""
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        """Send to whoever listens now; if nobody does, something without content comes on the subject `reply`."""
         if self._client is not None and self.ready:
-            await self._client.publish(subject, data)
+            await self._client.publish(subject, data, reply)
 
     async def flush(self, seconds: float) -> None:
         """Wait until the server has what was sent."""

@@ -243,6 +243,12 @@ class Forwarding:
                 await self.publish(message)
             self.progress.reached(batch.origin, frame.qos > 0, frame.number)
 
+    async def take_relayed(self, origin: str, frame: Frame) -> None:
+        """Publish a message that another node passed on, as if it had come from where it was published."""
+        for each, message in self._messages(Batch(origin, [frame])):
+            if all(take(message, each, origin) for take in self._taking):
+                await self.publish(message)
+
     async def publish(self, message: Message) -> None:
         """Publish a message of another node here; waits only where access control does."""
         engine = self._node.engine

@@ -67,6 +67,8 @@ class ClusterOptions:
     """Boxes by which a node tells the others what its `$where` subscriptions to one filter want."""
     max_content_filters: int = 10_000
     """Filters for which it does; messages of the others go to every node that holds one."""
+    overlay_cap: float = 8.0
+    """How many times the mean a node passes on for another one, by `content: overlay`, before others do it."""
     top_answer_s: float = 1.0
     """How long a message for the best receivers waits for another node to name its own; then they are left out."""
     max_top_waiting: int = 10_000
@@ -111,6 +113,8 @@ class ClusterOptions:
             raise EngineError(f"content: {self.content!r} is neither direct, overlay nor plain")
         if self.max_content_boxes < 1 or self.max_content_filters < 1:
             raise EngineError("max_content_boxes and max_content_filters are at least 1")
+        if not self.overlay_cap >= 2:
+            raise EngineError(f"overlay_cap: {self.overlay_cap} is below 2: nobody may be left to pass anything on")
         if not self.top_answer_s > 0 or self.max_top_waiting < 1:
             raise EngineError("top_answer_s is above 0, and max_top_waiting at least 1")
         for option in ("max_mailbox_bytes", "max_outgoing_bytes", "max_removals", "replicas", "max_blocks"):
@@ -182,6 +186,12 @@ class ClusterCounters:
     """Boxes by which this node tells the others what its `$where` subscriptions want."""
     content_resyncs: int = 0
     """Times another node's boxes were asked for as a whole."""
+    relayed: int = 0
+    """Messages of other nodes that this one passed on, counted once for each node they went to."""
+    relays_gone: int = 0
+    """Messages that were to be passed on by a node that was gone, and were sent straight."""
+    relays_late: int = 0
+    """Messages that were passed on and came after later ones had not waited for them any longer."""
     top_asked: int = 0
     """Questions to other nodes whom they would serve with a message for the best receivers."""
     top_silent: int = 0

@@ -25,6 +25,7 @@ from broker_plugins.cluster.node import Node
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
 from broker_plugins.cluster.overlay import Overlay
 from broker_plugins.cluster.regions import Regions
+from broker_plugins.cluster.relaying import Relaying
 from broker_plugins.cluster.server import NatsServer
 from broker_plugins.cluster.top import TopK
 from broker_plugins.cluster.wire import (
@@ -70,12 +71,14 @@ class ClusterPlugin(Plugin):
         self.counters = ClusterCounters()
         self.node = Node(self.options, self.counters)
         self.announcing = Announcing(self.node)
-        self.overlay = Overlay(self.node, self.announcing)
+        self.relaying = Relaying(self.node)
+        self.overlay = Overlay(self.node, self.announcing, self.relaying)
         self.top = TopK(self.node, self.announcing, self.overlay)
         self.regions = Regions(self.node)
         self.causal = CausalGroups(self.node)
         self.listening = Listening(self.node, self.announcing, self.regions)
         self.parts: list[Part] = [self.announcing, self.causal, self.regions, self.listening, self.overlay, self.top]
+        self.parts.append(self.relaying)
         self._alive: set[str] = set()
         self._informed = asyncio.Event()
         self._server: NatsServer | None = None
@@ -97,6 +100,7 @@ class ClusterPlugin(Plugin):
         )
         self.moving = Moving(node, self.announcing)
         self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.causal, self.moving.saw)
+        self.relaying.start(self.forwarding)
         self.top.start(self, self.forwarding)
         self.top.ordered = self.causal.group_of
         engine.ages = node.clock.now
@@ -211,6 +215,7 @@ class ClusterPlugin(Plugin):
             "hello": self._heard(Hello, self._on_hello),
             f"node.{self.node.name}": self._heard(Batch, take),
             f"ask.{self.node.name}": self._on_question,
+            f"unheard.{self.node.name}.*": self.relaying.on_unheard,
         }
         for part in self.parts:
             for name, (kind, handle) in part.subjects().items():

@@ -263,6 +263,33 @@ class ContentDelta(msgspec.Struct, array_like=True, gc=False):
     contents: list[Content]
 
 
+class Hop(msgspec.Struct, array_like=True, gc=False):
+    """A node that a message is to be passed on to, and what that one passes it on to."""
+
+    node: str
+    epoch: int
+    """Since when messages of the publisher's node for that one are numbered."""
+    place: int
+    """The number of this one."""
+    below: list[Hop]
+
+
+class Relayed(msgspec.Struct, array_like=True, gc=False):
+    """A message that nodes pass on for each other."""
+
+    origin: str
+    epoch: int
+    place: int
+    frame: Frame
+    below: list[Hop]
+
+
+class Relay(msgspec.Struct, array_like=True, gc=False):
+    """Messages for one node, to be delivered and passed on."""
+
+    items: list[Relayed]
+
+
 class AskBest(msgspec.Struct, array_like=True, tag=41, gc=False):
     """Whom would you serve with this message, best first? Keep in mind whom you named until I say how many."""
 
