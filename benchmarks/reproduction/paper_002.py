@@ -308,11 +308,11 @@ the way, has nothing to do once delivered messages are recorded; the shipped cor
 
 The paper's algorithm saves bytes against Kshemkalyani and Singhal's only through lifetimes: fewer messages are worth
 mentioning, and an age that is bounded by a lifetime takes a byte where a counter takes two. Half their bytes or fewer
-are reached where Δ is up to about twice the gap between a process's sends; beyond that only against a log that is
-written entry by entry, and for long Δ not at all. What was tried for more: naming entries relative to what a
-destination is known to know saves nothing where a pair of processes hears from each other less often than once in Δ;
-dropping entries that expire before they can matter needs a lower bound on delays, which a network does not promise;
-and packing sets into bits would shorten both sides alike.
+are reached where Δ is up to about one and a half times the gap between a process's sends; at two and a half times it
+only against a log that is written entry by entry, and for long Δ not at all. Considered and left out: to name entries
+relative to what a destination is known to know, which saves nothing where two processes hear from each other less
+often than once in Δ, as here; to drop entries that expire before they can matter, which needs a lower bound on delays
+that no network promises; and to pack sets into bits, which shortens both sides alike.
 
 ## Safety: the print and the mends
 
