@@ -97,17 +97,30 @@ class NatsCluster:
     """Three NATS servers: the middle one is near to both others, which reach each other through the slow network."""
 
     def __init__(self, directory: Path, stack: ExitStack, network: SlowNetwork) -> None:
-        self._directory = directory
-        self._stack = stack
-        self.ports = [free_port() for _ in range(3)]
-        routes = [free_port() for _ in range(3)]
+        self._network = network
+        self._processes: list[subprocess.Popen[bytes]] = []
+        stack.callback(self._end)
+        for attempt in range(5):  # somebody else may take a port between our looking and our using it
+            self._directory = directory / f"nats-{attempt}"
+            self._start()
+            wait_for(lambda: self._whole() or self._broken(), "the NATS servers to be one cluster", 60)
+            if not self._broken():
+                return
+            self._end()
+        raise AssertionError(f"the NATS servers do not start: see {directory}")
+
+    def _start(self) -> None:
+        every: set[int] = set()
+        while len(every) < 6:
+            every.add(free_port())
+        self.ports, routes = list(every)[:3], list(every)[3:]
         for number in range(3):
             # All dial the middle one (as does itself, for JetStream asks for a route to somewhere); of each other the
             # outer two learn from it, under the address of a proxy.
             dials = f'routes: ["nats://127.0.0.1:{routes[1]}"]'
-            told = "" if number == 1 else f'advertise: "127.0.0.1:{network.proxy(routes[number])}"'
-            store = directory / f"nats-{number}"
-            store.mkdir()
+            told = "" if number == 1 else f'advertise: "127.0.0.1:{self._network.proxy(routes[number])}"'
+            store = self._directory / f"n{number}"
+            store.mkdir(parents=True)
             configuration = store / "nats.conf"
             configuration.write_text(
                 f'server_name: n{number}\nlisten: "127.0.0.1:{self.ports[number]}"\n'
@@ -121,17 +134,22 @@ class NatsCluster:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
-            stack.callback(_end, process)
-        wait_for(self._whole, "the NATS servers to be one cluster", 60)
+            self._processes.append(process)
 
     def _whole(self) -> bool:
-        logs = "".join((self._directory / f"nats-{number}" / "log").read_text() for number in range(3))
-        return "JetStream cluster new metadata leader" in logs
+        logs = [(self._directory / f"n{number}" / "log").read_text() for number in range(3)]
+        return any("JetStream cluster new metadata leader" in each for each in logs) and all(
+            "Route connection created" in each for each in logs
+        )
+
+    def _broken(self) -> bool:
+        return any(process.poll() is not None for process in self._processes)
+
+    def _end(self) -> None:
+        while self._processes:
+            process = self._processes.pop()
+            process.kill()
+            process.wait()
 
     def url(self, number: int) -> str:
         return f"nats://127.0.0.1:{self.ports[number]}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
