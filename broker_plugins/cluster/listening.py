@@ -9,6 +9,7 @@ it was published on, so it comes once, in order, and is acknowledged as any othe
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from broker_plugins.cluster.node import Part
@@ -19,6 +20,8 @@ from spatial_index.region_cells import names_at, names_in
 from spatial_index.shapes import measured
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from broker_plugins.cluster.announcing import Announcing
     from broker_plugins.cluster.node import Node
     from broker_plugins.cluster.regions import Regions
@@ -47,6 +50,9 @@ class Listening(Part):
         self._announcing = announcing
         self._regions = regions
         self._own = OwnBlocks(announcing.own)
+        self._wanted: RegionTree | None = None
+        """The version of the map that is to be announced in next."""
+        self._changing = False
         regions.adopted.append(self._adopted)
 
     # Here.
@@ -60,8 +66,31 @@ class Listening(Part):
                 self._placed(spot)
 
     def _adopted(self, tree: RegionTree) -> None:
-        self._own.adopt(tree)
+        self._wanted = tree
+        if not self._changing:
+            self._changing = True
+            self.node.work(self._change())
+
+    async def _change(self) -> None:
+        """Announce in terms of the newest version of the map, without keeping others from being served."""
+        try:
+            while (tree := self._wanted) is not None:
+                self._wanted = None
+                if await self._slowly(self._own.prepare(tree)):
+                    self._own.commit()
+                    await self._slowly(self._own.tidy())
+        finally:
+            self._changing = False
+
+    async def _slowly(self, steps: Iterator[None]) -> bool:
+        """Go on with something step by step; False if there is a newer map before all is done."""
+        for _ in steps:
+            self._announcing.announce_soon()
+            await asyncio.sleep(0)
+            if self._wanted is not None:
+                return False
         self._announcing.announce_soon()
+        return True
 
     def _placed(self, spot: Spot) -> None:
         shape = spot.shape

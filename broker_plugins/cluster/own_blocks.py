@@ -8,7 +8,7 @@ from broker_plugins.cluster.interest import EVERYWHERE
 from spatial_index.region_cells import block_of_name, names_touched
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from broker_plugins.cluster.interest import OwnWishes
     from spatial_index import Box, RegionTree
@@ -17,6 +17,8 @@ MANY = 128
 """An area that takes more names of blocks and cells than this counts as everywhere."""
 MOST = 50_000
 """From so many filters in blocks on, new areas count as everywhere: what a node announces is bounded."""
+SLICE = 50
+"""Areas that are seen to in one step."""
 
 
 class _Area:
@@ -35,13 +37,19 @@ class OwnBlocks:
         wishes: what this node announces; told in which blocks each filter is listened to.
         many: how many names of blocks and cells one area may take before it counts as everywhere.
         most: how many filters in blocks may be announced.
+        at_once: how many areas are seen to in one step when the map changes.
     """
 
-    def __init__(self, wishes: OwnWishes, many: int = MANY, most: int = MOST) -> None:
+    def __init__(self, wishes: OwnWishes, many: int = MANY, most: int = MOST, at_once: int = SLICE) -> None:
         self._wishes = wishes
         self._many = many
         self._most = most
+        self._at_once = at_once
         self._tree: RegionTree | None = None
+        self._next: RegionTree | None = None
+        """The version that is being prepared for."""
+        self._stale: dict[Hashable, None] = {}
+        """Areas that have names of several versions."""
         self._areas: dict[Hashable, _Area] = {}
         self._by_block: dict[str, dict[Hashable, None]] = {}
 
@@ -60,11 +68,14 @@ class OwnBlocks:
         if area is None:
             area = self._areas[key] = _Area(inner)
         area.pieces = pieces
-        self._set(key, area, self._touched(pieces))
+        if self._next is not None:
+            self._stale[key] = None
+        self._set(key, area, self._touched(self._tree, pieces) | self._touched(self._next, pieces))
 
     def drop(self, key: Hashable) -> None:
         """An area is no more; one that is not known is none."""
         area = self._areas.pop(key, None)
+        self._stale.pop(key, None)
         if area is not None:
             self._set(key, area, frozenset())
 
@@ -74,26 +85,61 @@ class OwnBlocks:
         return area is not None and all(any(_contains(own, piece) for own in area.pieces) for piece in pieces)
 
     def adopt(self, tree: RegionTree) -> None:
-        """Another version of the map: name the blocks it has instead, where it has others."""
-        old, self._tree = self._tree, tree
-        self._wishes.chart(tree.version)
-        if old is None or old.space != tree.space:
-            keys: Iterable[Hashable] = list(self._areas)
-        else:
-            blocks = {block.id for block in old if block.id not in tree or tree[block.id].box != block.box}
-            for block in tree:
-                if block.id not in old or old[block.id].box != block.box:
-                    blocks |= {before.id for before in old.touching(block.box)}
-            blocks.add(EVERYWHERE)  # it may be few blocks now
-            keys = list(dict.fromkeys(key for name in blocks for key in self._by_block.get(name, ())))
-        for key in keys:
-            area = self._areas[key]
-            self._set(key, area, self._touched(area.pieces))
+        """Another version of the map, all at once."""
+        for _ in self.prepare(tree):
+            pass
+        self.commit()
+        for _ in self.tidy():
+            pass
 
-    def _touched(self, pieces: Sequence[Box]) -> frozenset[str]:
-        if self._tree is None:
+    def prepare(self, tree: RegionTree) -> Iterator[None]:
+        """Announce under which names it is listened in another version, a few areas at each step.
+
+        Names that the version in force does not have harm nobody: a name stands for the same place, or for nothing.
+        Only a slow region's may stand for another place, and then somebody hears too much for a while.
+        """
+        self._next = tree
+        for number, key in enumerate(self._affected(tree), 1):
+            area = self._areas.get(key)
+            if area is not None:
+                self._stale[key] = None
+                self._set(key, area, area.names | self._touched(tree, area.pieces))
+            if not number % self._at_once:
+                yield
+
+    def commit(self) -> None:
+        """Go by the version that was prepared for."""
+        assert self._next is not None
+        self._tree, self._next = self._next, None
+        self._wishes.chart(self._tree.version)
+
+    def tidy(self) -> Iterator[None]:
+        """Take back the names that only other versions had, a few areas at each step."""
+        for number, key in enumerate(list(self._stale), 1):
+            self._stale.pop(key, None)
+            area = self._areas.get(key)
+            if area is not None:
+                self._set(key, area, self._touched(self._tree, area.pieces) | self._touched(self._next, area.pieces))
+            if not number % self._at_once:
+                yield
+
+    def _affected(self, tree: RegionTree) -> list[Hashable]:
+        """The areas whose names differ in another version."""
+        old = self._tree
+        if old is None or old.space != tree.space:
+            return list(self._areas)
+        # A new quadtree block lies in one that is gone, or consists of such; a slow region lies over what it pleases.
+        blocks = {block.id for block in old if block.id not in tree or tree[block.id].box != block.box}
+        for block in tree:
+            if block.slow and (block.id not in old or old[block.id].box != block.box):
+                blocks |= {before.id for before in old.touching(block.box)}
+        blocks.add(EVERYWHERE)  # it may be few blocks now
+        return list(dict.fromkeys(key for name in blocks for key in self._by_block.get(name, ())))
+
+    def _touched(self, tree: RegionTree | None, pieces: Sequence[Box]) -> frozenset[str]:
+        if tree is None:
             return frozenset()
-        touched = names_touched(self._tree, pieces, self._many) if self._wishes.in_blocks < self._most else None
+        touched = names_touched(tree, pieces, self._many) if self._wishes.in_blocks < self._most else None
         return frozenset((EVERYWHERE,)) if touched is None else touched
 
     def _set(self, key: Hashable, area: _Area, names: frozenset[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, adapt_tree, assign, with_owners, with_regions
@@ -169,26 +169,23 @@ def _likeness(a: Box, b: Box) -> float:
 
 def changes(old: RegionTree, new: RegionTree) -> Changes:
     """Count what happened between two versions."""
-    found = Changes()
     before, after = {block.id for block in old}, {block.id for block in new}
-    found.moves = sum(name in old and old[name].owner != new[name].owner for name in after)
-    found.splits = sum(any(_is_above(name, other) for other in after) for name in before - after)
-    found.merges = sum(any(_is_above(name, other) for other in before) for name in after - before)
+    return Changes(
+        moves=sum(old[name].owner != new[name].owner for name in before & after),
+        splits=len((before - after) & _above(after)),
+        merges=len((after - before) & _above(before)),
+    )
+
+
+def _above(names: Iterable[str]) -> set[str]:
+    """All blocks that some blocks are parts of."""
+    found: set[str] = set()
+    for name in names:
+        above = parent_of(name)
+        while above is not None and above not in found:
+            found.add(above)
+            above = parent_of(above)
     return found
-
-
-def _is_above(name: str, other: str) -> bool:
-    above = parent_of(other)
-    while above is not None:
-        if above == name:
-            return True
-        above = parent_of(above)
-    return False
-
-
-def weighed(tree: RegionTree, loads: Mapping[str, float]) -> list[Block]:
-    """The blocks with what they weigh now."""
-    return [replace(block, load=loads.get(block.id, 0.0)) for block in tree]
 
 
 def to_bytes(tree: RegionTree) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spatial_index import RegionTree
     from spatial_index.spaces import Floats, Space
 
-SAMPLE = 256
+SAMPLE = 128
 """Places in one report."""
 REPORTS = 8
 """Reports of one node that are added up."""
@@ -64,21 +64,40 @@ def _middle(west: float, south: float, east: float, north: float) -> tuple[float
     return x, (south + north) / 2
 
 
+class _Report:
+    """A report, and how its places are spread over the blocks of a tree, counted once."""
+
+    __slots__ = ("counts", "load", "tree")
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.tree: RegionTree | None = None
+        self.counts: Counter[str] = Counter()
+
+    def spread(self, tree: RegionTree) -> Counter[str]:
+        if self.tree is not tree:
+            places = zip(self.load.xs, self.load.ys, strict=True)
+            self.tree, self.counts = tree, Counter(tree.home(x, y).id for x, y in places)
+        return self.counts
+
+
 class Loads:
     """What all nodes reported lately."""
 
     def __init__(self) -> None:
-        self._reports: dict[str, deque[Load]] = {}
+        self._reports: dict[str, deque[_Report]] = {}
 
     def copy(self) -> Loads:
         """The same, which other reports do not change."""
         copied = Loads()
-        copied._reports = {node: reports.copy() for node, reports in self._reports.items()}
+        for reports in self._reports.values():
+            for report in reports:
+                copied.take(report.load)
         return copied
 
     def take(self, load: Load) -> None:
         """A node reported."""
-        self._reports.setdefault(load.node, deque(maxlen=REPORTS)).append(load)
+        self._reports.setdefault(load.node, deque(maxlen=REPORTS)).append(_Report(load))
 
     def forget(self, node: str) -> None:
         """A node is gone."""
@@ -86,24 +105,26 @@ class Loads:
 
     def sample(self) -> tuple[Floats, Floats]:
         """Places where something happened."""
-        reports = [report for reports in self._reports.values() for report in reports]
-        xs = np.array([x for report in reports for x in report.xs], np.float64)
-        ys = np.array([y for report in reports for y in report.ys], np.float64)
+        loads = [report.load for reports in self._reports.values() for report in reports]
+        xs = np.array([x for load in loads for x in load.xs], np.float64)
+        ys = np.array([y for load in loads for y in load.ys], np.float64)
         return xs, ys
 
     def by_block(self, tree: RegionTree) -> dict[str, float]:
-        """What happens in each block a second."""
+        """What happens in each block a second.
+
+        Raises:
+            SpatialIndexError: a node reported places of another space.
+        """
         found = dict.fromkeys((block.id for block in tree), 0.0)
         for reports in self._reports.values():
-            seconds = sum(report.seconds for report in reports)
-            count = sum(report.count for report in reports)
-            xs = np.array([x for report in reports for x in report.xs], np.float64)
-            ys = np.array([y for report in reports for y in report.ys], np.float64)
-            if not len(xs) or seconds <= 0:
-                continue
-            each = count / len(xs) / seconds
-            for name, inside, _ in tree.residents(xs, ys):
-                found[name] += len(inside) * each
+            seconds = sum(report.load.seconds for report in reports)
+            for report in reports:
+                load = report.load
+                if load.xs and seconds > 0:
+                    each = load.count / len(load.xs) / seconds
+                    for name, count in report.spread(tree).items():
+                        found[name] += count * each
         return found
 
 

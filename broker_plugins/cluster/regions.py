@@ -115,7 +115,7 @@ class Regions(Part):
 
     def subjects(self) -> Mapping[str, tuple[type[Any], Callable[[Any], None]]]:
         """Versions and loads."""
-        return {"map": (Charted, self._on_charted), "load": (Load, self.loads.take)}
+        return {"map": (Charted, self._on_charted), "load": (Load, self._on_load)}
 
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
         """The blocks, for whoever wants to draw them, and how clients moved, for who looks for slow regions."""
@@ -175,6 +175,14 @@ class Regions(Part):
     def _on_charted(self, charted: Charted) -> None:
         if charted.node != self.node.name:
             self._newest = max(self._newest, charted.tree)
+
+    def _on_load(self, load: Load) -> None:
+        west, south, east, north = self._space.bounds
+        inside = all(west <= x <= east for x in load.xs) and all(south <= y <= north for y in load.ys)
+        if inside and len(load.xs) == len(load.ys):
+            self.loads.take(load)
+        else:  # from a node that is configured for another space
+            self.node.counters.unreadable += 1
 
     def left(self, node: str) -> None:
         """What it saw is not there any more."""
@@ -240,13 +248,15 @@ class Regions(Part):
         """What the directory should hold; None if it is right as it is."""
         depth = self.node.options.block_depth
         if value:
-            tree = from_bytes(value)
+            kept = from_bytes(value)
+            # A fabric that was set back to an old state must not bring back old numbers.
+            tree = kept if kept.version >= self._newest else replace_version(kept, self._newest + 1)
         elif self.tree is not None:  # the fabric has lost it
-            tree = replace_version(self.tree, self.tree.version + 1)
+            kept = tree = replace_version(self.tree, self._newest + 1)
         else:
-            tree = first_tree(self._space, self._limits, nodes, depth)
+            kept = tree = first_tree(self._space, self._limits, nodes, depth)
         found = change(rescued(fitted(tree, self._space, self._limits, nodes, depth), nodes))
-        return None if value and found is tree else to_bytes(found)
+        return None if value and found is kept else to_bytes(found)
 
     # Who proposes what.
 

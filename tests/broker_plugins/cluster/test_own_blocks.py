@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_plugins.cluster.interest import OtherWishes, OwnWishes
 from broker_plugins.cluster.own_blocks import OwnBlocks
@@ -15,6 +15,8 @@ from spatial_index import WGS84, Box, Limits, Plane, RegionTree, adapt_tree, wit
 from spatial_index.region_cells import names_at, names_touched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spatial_index.spaces import Space
 
 INNERS = ("a", "b/#")
@@ -146,3 +148,107 @@ def test_what_is_announced_is_bounded_and_nothing_is_lost_by_it() -> None:
     assert others.listens("x", 1, ["t/0"], {"elsewhere"}) is False
     for number in range(2, 9):
         assert others.listens("x", 1, [f"t/{number}"], {"elsewhere"}) is True
+
+
+class Overtaken(RuleBasedStateMachine):
+    """Two nodes that hear of new maps at different times, and of each other with delay: no listener is ever missed."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.wishes = OwnWishes("x", 1)
+        self.own = OwnBlocks(self.wishes, many=20, at_once=1)
+        self.steps: Iterator[None] = iter(())
+        self.prepared = True
+        self.others = OtherWishes()
+        self.maps = [RegionTree(SPACES[1], Limits(capacity=10, max_depth=4))]
+        self.here = self.there = 0  # which of them each goes by
+        self.own.adopt(self.maps[0])
+        self.line: list[Delta] = []
+        self.areas: dict[int, tuple[Box, int]] = {}
+        self.known = -1
+
+    @rule(data=st.data())
+    def draw_map(self, data: st.DataObject) -> None:
+        tree = self.maps[-1]
+        names = sorted(block.id for block in tree)
+        heavy = data.draw(st.sets(st.sampled_from(names), max_size=3))
+        changed = adapt_tree(tree, {name: 11.0 if name in heavy else 0.5 for name in names})
+        if changed is not tree:
+            self.maps.append(changed)
+
+    @rule()
+    def hear_of_map(self) -> None:
+        if self.there < len(self.maps) - 1:
+            self.there += 1
+            self.steps, self.prepared = self.own.prepare(self.maps[self.there]), False
+
+    @rule()
+    def go_on(self) -> None:
+        """A step of changing to another map; one that was not finished may have been given up for a newer one."""
+        if next(self.steps, self) is self:
+            if not self.prepared:
+                self.own.commit()
+            self.steps, self.prepared = self.own.tidy(), True
+        self.announce()
+
+    @rule()
+    def hear_of_map_here(self) -> None:
+        self.here = min(self.here + 1, len(self.maps) - 1)
+
+    @rule(x=st.integers(0, 30), y=st.integers(0, 30), side=st.integers(1, 2))
+    def listen(self, x: int, y: int, side: int) -> None:
+        key = len(self.areas)
+        box = Box(x / 4, y / 4, min(8.0, (x + side) / 4), min(8.0, (y + side) / 4))
+        self.own.put(key, "a", [box])
+        self.announce()
+        self.areas[key] = (box, self.wishes.version)
+
+    def announce(self) -> None:
+        delta = self.wishes.delta()
+        if delta is not None:
+            self.line.append(delta)
+
+    @rule(lost=st.booleans())
+    def arrive(self, lost: bool) -> None:
+        if self.line:
+            delta = self.line.pop(0)
+            if not lost and self.others.apply(delta) is None:
+                self.others.replace(self.wishes.snapshot())
+                self.known = self.wishes.version
+            elif not lost:
+                self.known = max(self.known, delta.version)
+
+    @invariant()
+    def nobody_is_missed(self) -> None:
+        if not hasattr(self, "maps"):
+            return
+        tree = self.maps[self.here]
+        for box, version in self.areas.values():
+            if version <= self.known:
+                x, y = (box.west + box.east) / 2, (box.south + box.north) / 2
+                assert self.others.listens("x", tree.version, ["a"], names_at(tree, x, y)) is not False
+
+    def teardown(self) -> None:
+        """In the end everything is announced as if it had been put on this map in the first place."""
+        if not hasattr(self, "maps"):
+            return
+        while not self.prepared:
+            self.go_on()
+        for _ in self.own.tidy():
+            pass
+        plain = OwnWishes("x", 1)
+        own = OwnBlocks(plain, many=20)
+        own.adopt(self.maps[self.there])
+        for key, (box, _) in self.areas.items():
+            own.put(key, "a", [box])
+        for wishes in (plain, self.wishes):
+            wishes.delta()
+        assert _states(self.wishes) == _states(plain)
+
+
+def _states(wishes: OwnWishes) -> set[tuple[str, str, int]]:
+    return {(wish.inner, wish.group, wish.state) for wish in wishes.snapshot().wishes}
+
+
+TestOvertaken = Overtaken.TestCase
+TestOvertaken.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
