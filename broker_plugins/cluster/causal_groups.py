@@ -90,6 +90,8 @@ class CausalGroups(Part):
 
     def group_of(self, topic: str) -> Group | None:
         """The group a topic is in: the first whose filter matches."""
+        if not self.groups:
+            return None
         try:
             return self._of[topic]
         except KeyError:
@@ -120,7 +122,9 @@ class CausalGroups(Part):
         node = self.node
         mine = Seat(node.name, node.incarnation, self._digest)
         try:
-            value = await node.fabric.directory_change(SEATS, lambda value: claim(value, mine, node.wall_us() / 1e6))
+            value = await node.fabric.directory_change(
+                SEATS, lambda value: claim(value, mine, node.wall_us() / 1e6, self._slot)
+            )
             self._learn(read(value))
         except (RosterError, msgspec.MsgspecError) as error:
             log.warning("causal groups: this node has no seat, its messages go unordered: %s", error)
@@ -130,7 +134,10 @@ class CausalGroups(Part):
         seated = Seated(node.name, slot, node.incarnation, self._digest)
         await node.fabric.publish(node.fabric.subject("seated"), encode(seated))
         others = [name for name in await node.fabric.leased() if name != node.name]
-        await self._clocks.ask_all(others)
+        await self._measure(others)
+
+    async def _measure(self, nodes: list[str]) -> None:
+        await self._clocks.ask_all(nodes)
         self._judge_clocks()
 
     def _sit(self, slot: int) -> None:
@@ -153,8 +160,13 @@ class CausalGroups(Part):
             )
 
     def _on_seated(self, seated: Seated) -> None:
-        if seated.node != self.node.name:
-            self._seat(seated.slot, Seat(seated.node, seated.incarnation, seated.groups))
+        if seated.node == self.node.name:
+            return
+        if seated.slot == self._slot:
+            log.warning("node %s has taken the seat of this node: the directory was lost; taking another", seated.node)
+            self._slot = None
+            self.node.work(self.joined())
+        self._seat(seated.slot, Seat(seated.node, seated.incarnation, seated.groups))
 
     def _learn(self, seats: Seats) -> None:
         for slot, seat in seats.taken.items():
@@ -186,12 +198,8 @@ class CausalGroups(Part):
         """Another node is there: how far is its clock off?"""
         if self.groups:
             self._odd.discard(node)
-            self.node.work(self._meet(node))
-
-    async def _meet(self, node: str) -> None:
-        self._clocks.offsets.forget(node)
-        await self._clocks.ask_all([node])
-        self._judge_clocks()
+            self._clocks.offsets.forget(node)
+            self.node.work(self._measure([node]))
 
     def forgotten(self, node: str) -> None:
         """Give the seat of a node back that is not expected any more."""
@@ -206,8 +214,10 @@ class CausalGroups(Part):
         """Ask clocks again, look for nodes whose seat is not known, tell how it goes."""
         if not self.groups:
             return
-        if await self._clocks.beat():
-            self._judge_clocks()
+        if self._slot is None:
+            await self.joined()
+        if self._clocks.due():
+            self.node.work(self._measure(self.node.members.alive()))  # who does not answer must not hold up the beat
         self._beats += 1
         if self._beats % LOOK_BEATS == 0:
             await self._look_for_seats()

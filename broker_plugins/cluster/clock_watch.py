@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_TIMES: Final = 5
-TIMES: Final = 3
+TIMES: Final = 5
 PAUSE_US: Final = 60_000_000
 
 
@@ -41,22 +40,21 @@ class ClockWatch:
         """What time it is here."""
         return {AskTime: lambda _: Time(self._node.wall_us())}
 
-    async def ask_all(self, nodes: Iterable[str], times: int = FIRST_TIMES) -> None:
+    async def ask_all(self, nodes: Iterable[str]) -> None:
         """Ask nodes the time, all at once and each several times."""
-        await gather(*(self._ask(node, times) for node in nodes))
+        await gather(*(self._ask(node) for node in nodes))
 
-    async def beat(self) -> bool:
-        """Ask again if it is time to; True if it was."""
+    def due(self) -> bool:
+        """Whether it is time to ask again, once."""
         now = self._node.wall_us()
         if abs(now - self._asked_us) < PAUSE_US:
             return False
         self._asked_us = now
-        await self.ask_all(self._node.members.alive(), TIMES)
         return True
 
-    async def _ask(self, node: str, times: int) -> None:
+    async def _ask(self, node: str) -> None:
         question = encode(AskTime())
-        for _ in range(times):
+        for _ in range(TIMES):
             asked = self._node.wall_us()
             try:
                 answer = decode(await self._node.fabric.ask(node, question), Time)

@@ -53,8 +53,14 @@ def read(value: bytes | None) -> Seats:
     return Seats() if not value else msgspec.json.decode(value, type=Seats)
 
 
-def claim(value: bytes | None, seat: Seat, now: float) -> bytes | None:
+def claim(value: bytes | None, seat: Seat, now: float, held: int | None = None) -> bytes | None:
     """The value with a seat for this life of a node; None if it has one already.
+
+    Args:
+        value: what the directory has.
+        seat: who is to sit.
+        now: the time, in seconds since 1970.
+        held: the slot in which this life of the node sits, though the directory may have forgotten it.
 
     Raises:
         RosterError: all seats are taken or resting.
@@ -68,9 +74,8 @@ def claim(value: bytes | None, seat: Seat, now: float) -> bytes | None:
         seats.resting[slot] = now
     # A clock that was far ahead must not make a seat rest for ever.
     seats.resting = {each: min(since, now) for each, since in seats.resting.items() if since + REST_S > now}
-    free = next(
-        (each for each in range(WIDEST_SLOT + 1) if each not in seats.taken and each not in seats.resting), None
-    )
+    slots = range(WIDEST_SLOT + 1) if held is None else (held, *range(WIDEST_SLOT + 1))
+    free = next((each for each in slots if each not in seats.taken and each not in seats.resting), None)
     if free is None:
         raise RosterError(f"all {WIDEST_SLOT + 1} seats of causal groups are taken or resting: remove dead nodes")
     seats.taken[free] = seat

@@ -20,7 +20,7 @@ from broker_plugins.engine import Message
 from broker_plugins.grammar import Clauses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 LIFE_US = 250_000
 CAUSAL = {"av/#": "250ms"}
@@ -168,7 +168,7 @@ def test_other_groups_and_hopeless_clocks_are_served_unordered() -> None:
     other, skewed, near = Member(world, "o", {"av/#": "1s"}), Member(world, "s", offset_ms=200), Member(world, "n")
     frames = a.send(b"x", ["o", "s", "n"])
     assert [name for name, frame in frames.items() if frame.causal] == ["s", "n"]  # of s it has not heard yet
-    asyncio.run(a.part._meet("s"))
+    asyncio.run(a.part._measure(["s"]))
     assert (a.counters.causal_refusals, skewed.counters.causal_refusals) == (1, 1)
     frames = a.send(b"y", ["o", "s", "n"])
     assert [name for name, frame in frames.items() if frame.causal] == ["n"]
@@ -179,11 +179,68 @@ def test_other_groups_and_hopeless_clocks_are_served_unordered() -> None:
         assert member.got == [b"y"]
 
 
+def test_a_lost_directory_leaves_everybody_where_they_sit() -> None:
+    world = World()
+    a, b = Member(world, "a"), Member(world, "b")
+    slots = [member.part.status()["slot"] for member in (a, b)]
+    world.directory.clear()
+    for member in (b, a):
+        asyncio.run(member.part.joined())
+    assert [member.part.status()["slot"] for member in (a, b)] == slots
+    b.take(a.send(b"x", ["b"])["b"], "a")
+    assert b.got == [b"x"]
+
+
+def test_two_in_one_seat_make_room_for_each_other() -> None:
+    world = World()
+    a, b = Member(world, "a"), Member(world, "b")
+    world.directory.clear()
+    works: list[Coroutine[Any, Any, None]] = []
+    for member in (a, b):
+        member.node.work = works.append  # type: ignore[method-assign]
+    late = Member(world, "late")  # it takes the seat of a, of which the directory knows nothing any more
+    late.node.work = works.append  # type: ignore[method-assign]
+    while works:
+        asyncio.run(works.pop(0))
+    assert len({member.part.status()["slot"] for member in (a, b, late)}) == 3
+    frames = a.send(b"x", ["b", "late"])
+    for member in (b, late):
+        member.take(frames[member.name], "a")
+        assert member.got == [b"x"]
+
+
+def test_where_access_control_is_asked_messages_stay_in_order() -> None:
+    async def run() -> None:
+        world = World()
+        a = await asyncio.to_thread(Member, world, "a")
+        b = await asyncio.to_thread(Member, world, "b")
+        loop = asyncio.get_running_loop()
+        gates = {payload: loop.create_future() for payload in (b"1", b"2", b"3")}
+
+        def guarded(message: Message) -> Generator[Awaitable[Any] | None, Any, None]:
+            yield gates[message.payload]
+            if message.payload == b"2":
+                raise RuntimeError("a plugin fails")
+            b.got.append(message.payload)
+
+        b.node.engine = SimpleNamespace(guard=object(), publish_guarded=guarded, loop=loop)  # type: ignore[assignment]
+        for payload in (b"1", b"2", b"3"):
+            b.take(a.send(payload, ["b"])["b"], "a")
+        for payload in (b"3", b"2", b"1"):
+            gates[payload].set_result(None)
+            await asyncio.sleep(0)
+        while len(b.got) < 2:
+            await asyncio.sleep(0)
+        assert b.got == [b"1", b"3"]
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_margins_grow_with_what_is_measured() -> None:
     world = World()
     a = Member(world, "a")
     Member(world, "b", offset_ms=-50)
-    asyncio.run(a.part._meet("b"))
+    asyncio.run(a.part._measure(["b"]))
     groups: Any = a.part.status()["groups"]
     assert 100 <= groups[0]["margin_ms"] < 101
     assert groups[0]["refused"] == []
