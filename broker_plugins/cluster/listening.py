@@ -109,6 +109,16 @@ class Listening(Part):
             pieces = measured(space, shape)[0]
         self._own.put(spot, spot.group.inner, pieces)
         self._announcing.announce_soon()
+        message = self._regions.seen
+        if spot.moves and message is not None and message.qos and message.sender is spot.session:
+            self._tell_before(message)
+
+    def _tell_before(self, message: Message) -> None:
+        """Let the other nodes know where a client listens now before the report of its position is acknowledged."""
+        known = self._announcing.known_everywhere(self.node.options.granting_s)
+        if known is not None:
+            message.owe()
+            known.add_done_callback(lambda _: message.settle())
 
     # To the others.
 

@@ -82,7 +82,8 @@ class Regions(Part):
         self._watcher = Watcher(node.name)
         self._reported = self._weighed = time.monotonic()
         self._trusting_until = 0.0
-        self._last: Message | None = None
+        self.seen: Message | None = None
+        """The message published here whose place was found last."""
         self._shown = b""
 
     # What others ask.
@@ -167,9 +168,9 @@ class Regions(Part):
         self.node.work(self._run())
 
     def _sighted(self, message: Message, place: Place) -> None:
-        if message is self._last or (message.properties is not None and FROM in message.properties):
+        if message is self.seen or (message.properties is not None and FROM in message.properties):
             return  # counted already, here or where it was published
-        self._last = message
+        self.seen = message
         self._watcher.note(place)
 
     def _on_charted(self, charted: Charted) -> None:

@@ -72,13 +72,13 @@ class Spot:
 
     @property
     def moves(self) -> bool:
-        """Whether it is around a client, wherever that is: then its key names the session."""
+        """Whether it is around a client, wherever that is."""
         return isinstance(self.key, tuple)
 
     @property
-    def moves(self) -> bool:
-        """Whether it is around a client, wherever that is: then its key names the session."""
-        return isinstance(self.key, tuple)
+    def session(self) -> object:
+        """The session of the client it is around; None if it is around none."""
+        return self.key[0] if isinstance(self.key, tuple) else None
 
     @property
     def deserted(self) -> bool:
