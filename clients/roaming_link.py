@@ -121,7 +121,9 @@ class RoamingLink(Link):
             return list(self._nodes)
 
     def _client(self, broker: Broker) -> mqtt.Client:
-        return self._listen(broker.client(comes_back=False))
+        paho = self._listen(broker.client(comes_back=False))
+        paho.connect_timeout = _TCP_S
+        return paho
 
     def connect(self, timeout_s: float) -> None:
         """Connect to the first of the nodes that is there."""
@@ -225,6 +227,7 @@ class RoamingLink(Link):
             except Exception:  # the client must go on
                 logger.exception("could not move to another node")
                 self._go_on()
+                self._stopping.wait(_PAUSE_S)
                 self._tasks.put((self._paho, None))
 
     def _move(self, told: Told) -> None:
@@ -244,7 +247,6 @@ class RoamingLink(Link):
             self._next = coming
         began = time.monotonic()
         try:
-            coming.connect_timeout = _TCP_S
             coming.connect(broker.host, broker.port, broker.keepalive_s)
             coming.loop_start()
             moved = answer.result(_MOVE_S)
@@ -298,7 +300,6 @@ class RoamingLink(Link):
             self._twice.clear()
         broker = _at(self._broker, address)
         try:
-            paho.connect_timeout = _TCP_S
             paho.connect(broker.host, broker.port, broker.keepalive_s)
         except OSError:
             return False

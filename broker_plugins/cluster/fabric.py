@@ -82,6 +82,12 @@ class Fabric:
         self._js: JetStreamContext | None = None
         self._leases: KeyValue | None = None
         self._directory: KeyValue | None = None
+        self.notes: KeyValue | None = None
+        """What is remembered of persistent sessions."""
+        self.inherited: KeyValue | None = None
+        """Sessions that were taken over from nodes that were away."""
+        self.settled = False
+        """Whether the fabric is there and this node has learned what it must know before it takes its mail."""
         self._said: str | None = None
         self._closing = False
         self.ready = False
@@ -114,7 +120,10 @@ class Fabric:
                     await self._settle()
                     self.ready = True
                     self._say("")
-                    await self._up()
+                    try:
+                        await self._up()
+                    finally:
+                        self.settled = True
             except NameTakenError as error:
                 self._say(str(error))
             except FAULTS as error:
@@ -186,7 +195,7 @@ class Fabric:
 
     async def _lost(self) -> None:
         if self.ready:
-            self.ready = False
+            self.ready = self.settled = False
             self._say("the connection is lost")
 
     async def _settle(self) -> None:
@@ -197,6 +206,8 @@ class Fabric:
         bucket = f"locus_{options.cluster}"
         self._leases = await self._bucket(f"{bucket}_leases", options.lease_s)
         self._directory = await self._bucket(f"{bucket}_directory", 0.0)
+        self.notes = await self._bucket(f"{bucket}_sessions", options.away_s * 2)
+        self.inherited = await self._bucket(f"{bucket}_inherited", options.away_s * 2)
         await self._take_lease()
         wanted = api.StreamConfig(
             name=self.mailbox(options.node),
@@ -346,6 +357,46 @@ class Fabric:
             ),
         )
         return MailReader(subscription, start)
+
+    async def peek(self, node: str, after: int, seconds: float) -> list[bytes]:
+        """What waits in another node's mailbox after a number; it stays there."""
+        assert self._js is not None
+        info = await self._js.stream_info(self.mailbox(node))
+        start, last = max(after + 1, int(info.state.first_seq or 0)), int(info.state.last_seq or 0)
+        if start > last:
+            return []
+        deadline = time.monotonic() + seconds
+        subscription = await self._js.pull_subscribe(
+            self.subject("mail", node),
+            stream=self.mailbox(node),
+            config=api.ConsumerConfig(
+                deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=start,
+                ack_policy=api.AckPolicy.NONE,
+                inactive_threshold=10.0,
+                mem_storage=True,
+                num_replicas=1,
+            ),
+        )
+        found: list[bytes] = []
+        try:
+            while time.monotonic() < deadline:
+                for message in await subscription.fetch(64, timeout=max(0.1, deadline - time.monotonic())):
+                    found.append(bytes(message.data))
+                    if int(message.metadata.sequence.stream) >= last:
+                        return found
+            return found
+        finally:
+            with contextlib.suppress(*FAULTS):
+                await subscription.unsubscribe()
+
+    async def mailbox_made(self, node: str) -> str:
+        """When another node's mailbox was made; nothing where it has none."""
+        assert self._js is not None
+        try:
+            return str((await self._js.stream_info(self.mailbox(node))).created)
+        except nats.js.errors.NotFoundError:
+            return ""
 
     async def empty(self, upto: int) -> None:
         """Remove what was taken out of this node's mailbox."""

@@ -16,12 +16,12 @@ from broker_plugins.engine.session import ASSIGNED, SENT, Outgoing
 from broker_plugins.geo.plugin import GeoPlugin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from broker_plugins.cluster.arrival import Arrivals
     from broker_plugins.cluster.forwarding import Forwarding
     from broker_plugins.cluster.node import Node
-    from broker_plugins.cluster.wire import AskCut, AskMoving, AskSession
+    from broker_plugins.cluster.wire import AskCut, AskMore, AskMoving, AskSession
     from broker_plugins.engine.connection import Connection
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.session import Session
@@ -37,6 +37,7 @@ ACKNOWLEDGE_S = 1.0
 FLUSH_S = 1.0
 CUT_S = 5.0
 """How long giving a session away may take: the sum of the above, and some."""
+ANSWER_BYTES = 262_144
 LINGER_S = 5.0
 """How long a roaming client may take to close the connection it leaves."""
 RESOLVE_S = 1.5
@@ -128,13 +129,25 @@ class Leaving:
             await self._acknowledged(session)
         owed = [*session.inflight.values(), *(session.queue or ())]  # what is held since goes to the other node itself
         moved = self._described(client_id, session)
-        moved.owed = [self._owed(entry) for entry in owed]
+        moved.owed = chunk(map(self.owed, owed))
+        moved.more = len(moved.owed) < len(owed)
         moved.inbound = sorted(session.inbound or ())
         self._part(session, question.node)
         self.given[client_id] = {id(entry) for entry in owed}
         moved.stale = False
         moved.fenced, moved.positions, moved.unhad = fenced, positions, unhad
         moved.waiting = [_owed0(item) for item in waiting0]
+        return moved
+
+    def more(self, question: AskMore) -> MovedSession:
+        """What did not fit the first answer, of what another node was given."""
+        session = self._engine.sessions.get(question.client_id)
+        given = self.given.get(question.client_id)
+        if session is None or given is None:
+            return MovedSession(found=False)
+        owed = [entry for entry in entries_of(session) if id(entry) in given][question.start :]
+        moved = MovedSession(found=True, owed=chunk(map(self.owed, owed)))
+        moved.more = len(moved.owed) < len(owed)
         return moved
 
     async def _acknowledged(self, session: Session) -> None:
@@ -209,7 +222,7 @@ class Leaving:
         entries = entries_of(session)
         if given is not None:
             entries.sort(key=lambda entry: id(entry) not in given)
-        moved.owed = [self._owed(entry) for entry in entries]
+        moved.owed = [self.owed(entry) for entry in entries]
         moved.given = 0 if given is None else sum(id(entry) in given for entry in entries)
         moved.inbound = sorted(session.inbound or ())
         if arrival is not None:
@@ -232,7 +245,8 @@ class Leaving:
         if moving is not None and not moving.done():
             moving.set_result(None)
 
-    def _owed(self, entry: Outgoing) -> Owed:
+    def owed(self, entry: Outgoing) -> Owed:
+        """A message as it travels with its session."""
         message = entry.message
         state = SENT if entry.state == ASSIGNED else entry.state
         owed = Owed(message.topic, message.payload, message.qos, entry.qos, entry.retain, entry.packet_id, state)
@@ -242,6 +256,18 @@ class Leaving:
             if known is not None:
                 owed.origin, owed.number = known
         return owed
+
+
+def chunk(owed: Iterable[Owed]) -> list[Owed]:
+    """As many messages from the beginning as one answer takes, one at least."""
+    size = 0
+    found: list[Owed] = []
+    for each in owed:
+        size += len(each.payload) + len(each.topic) + 64
+        if found and size > ANSWER_BYTES:
+            break
+        found.append(each)
+    return found
 
 
 def origin_of(message: Message, here: str, number: Callable[[int], int]) -> tuple[str, int] | None:

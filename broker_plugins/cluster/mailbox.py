@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker_plugins.cluster.fabric import RETRY_S
 from broker_plugins.cluster.mail_reader import FAULTS, GapError
+from broker_plugins.cluster.wire import Taken, encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -56,7 +57,7 @@ class Mailbox:
     async def run(self) -> None:
         """Read for ever."""
         while True:
-            if self._fabric.ready:
+            if self._fabric.settled:
                 try:
                     await self._read()
                 except GapError as gap:
@@ -77,7 +78,12 @@ class Mailbox:
                 await reader.close()
 
     async def _read_some(self, reader: MailReader) -> None:
-        for number, data in await reader.next():
+        found = await reader.next()
+        if found and found[-1][0] > self._taken:
+            # Said before it is so: what others take over if this node dies now, its clients cannot have had from it.
+            taken = Taken(self._fabric.options.node, self._created, found[-1][0])
+            await self._fabric.publish(self._fabric.subject("taken"), encode(taken))
+        for number, data in found:
             if number <= self._taken:
                 self._counters.repeated += 1
                 continue

@@ -25,6 +25,7 @@ from broker_plugins.cluster.wire import (
     AskAdopt,
     AskCut,
     AskFence,
+    AskMore,
     AskMoving,
     AskSession,
     Fenced,
@@ -35,7 +36,7 @@ from broker_plugins.cluster.wire import (
 )
 from broker_plugins.engine.hooks import Refused
 from broker_plugins.engine.message import Message
-from broker_plugins.engine.session import RELEASED, Outgoing, Session
+from broker_plugins.engine.session import Outgoing, Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,6 +60,10 @@ HOLD_S = 10.0
 """How long messages are held for a client that does not take its session after all."""
 
 
+async def _nothing(client_id: str, silent: set[str]) -> None:
+    """Nothing is known of nodes that are away."""
+
+
 class Moving:
     """Sessions that come and go.
 
@@ -73,6 +78,10 @@ class Moving:
         self._arrivals = Arrivals()
         self.saw = self._arrivals.saw
         """To be told of every message that comes from another node."""
+        self.inherit: Callable[[str, set[str]], Awaitable[None]] = _nothing
+        """Looks for a session whose node is away."""
+        self.disown: Callable[[str, set[str]], Awaitable[None]] = _nothing
+        """Ends such a session."""
 
     def start(self, forwarding: Forwarding) -> None:
         """The engine and the fabric are there."""
@@ -89,6 +98,7 @@ class Moving:
             AskFence: self._mark,
             AskCut: self.leaving.cut,
             AskAdopt: self._take_in,
+            AskMore: self.leaving.more,
         }
 
     async def _mark(self, question: AskFence) -> Fenced:
@@ -112,18 +122,23 @@ class Moving:
         await self._arrivals.settled(client_id, CUT_S)
         self._arrivals.begin(client_id, self._engine.loop)
         try:
+            silent: set[str] = set()
             if connect.clean_session:
-                await self._ask_all(nodes, AskSession(client_id, keep=False))
+                await self.ask_all(nodes, AskSession(client_id, keep=False), silent)
+                await self.disown(client_id, silent)
             else:
                 await self._fetch(client_id, nodes)
         finally:
             self._arrivals.over(client_id)
 
     async def _fetch(self, client_id: str, nodes: list[str]) -> None:
-        found = await self._ask_all(nodes, AskMoving(client_id))
+        silent: set[str] = set()
+        found = await self.ask_all(nodes, AskMoving(client_id), silent)
         mine = self._engine.sessions.get(client_id)
         if not found:
-            if mine is not None:
+            if mine is None:
+                await self.inherit(client_id, silent)
+            else:
                 self.leaving.ended(client_id)  # whoever was given it is gone: this is the best there is
         elif len(found) == 1 and mine is None and not any(answer.stale for answer in found.values()):
             ((source, told),) = found.items()
@@ -135,7 +150,7 @@ class Moving:
 
     async def send_away(self, client_id: str, to: str) -> None:
         """Let another node take the session of a client that is not connected."""
-        await self._ask(to, AskAdopt(client_id), CUT_S)
+        await self.ask(to, AskAdopt(client_id), CUT_S)
 
     async def _take_in(self, question: AskAdopt) -> MovedSession:
         client_id = question.client_id
@@ -154,36 +169,45 @@ class Moving:
 
     async def _move(self, client_id: str, source: str, told: MovedSession) -> None:
         engine = self._engine
-        session = self._begin(client_id)
-        session.hold()
-        engine.loop.call_later(HOLD_S, self._hold_no_more, session)
-        self._subscribe(session, told)
-        self._locate(session, told)
+        session = self.begin_held(client_id)
+        self.equip(session, told)
         self._arrive(client_id)
         token, fences = await self._fence(source)
-        moved = await self._ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
+        moved = await self.ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
         if engine.sessions.get(client_id) is not session:
             return  # ended meanwhile
         if moved is None or not moved.found:
             log.warning("client %s: node %s did not give its session away", client_id, source)
             self._arrivals.forget(client_id)
             return
+        while moved.more:
+            rest = await self.ask(source, AskMore(client_id, len(moved.owed)), CUT_S)
+            if rest is None or not rest.found:
+                break  # it has what is left, and the client gets it when it connects again
+            moved.owed += rest.owed
+            moved.more = rest.more
         self._fill(session, moved)
         self._node.counters.sessions_in += 1
         self._node.counters.handovers += told.roaming
-        if moved.fenced:
+        if moved.more:
+            self._arrivals.forget(client_id)
+        elif moved.fenced:
             await self._safe()
-            await self._ask(source, AskSession(client_id, keep=True, done=True))
+            await self.ask(source, AskSession(client_id, keep=True, done=True))
             self._arrivals.forget(client_id)
         else:
             self._node.counters.handovers_unfenced += 1
             self._finish_later(source, client_id)
 
-    async def _fence(self, source: str) -> tuple[int, list[str]]:
-        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
+    async def known(self) -> None:
+        """Wait until all nodes know what this one wants, but not for long."""
         known = self._announcing.known_everywhere(KNOWN_S)
         if known is not None:
             await known
+
+    async def _fence(self, source: str) -> tuple[int, list[str]]:
+        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
+        await self.known()
         token = secrets.randbits(62)
         others = [node for node in self._node.members.alive() if node != source]
         question = encode(AskFence(source, token))
@@ -208,7 +232,7 @@ class Moving:
 
         def had(entry: Outgoing) -> bool:
             # A message of a shared subscription came to one node only, and a retained one to its subscriber only.
-            origin = None if entry.group or entry.retain else self._origin(entry.message)
+            origin = None if entry.group or entry.retain else self.origin(entry.message)
             if origin is None or origin in unhad:
                 return False
             return origin[1] <= positions.get((origin[0], entry.message.qos > 0), -1)
@@ -222,7 +246,8 @@ class Moving:
                 self._engine.feeds.begin(session.subscriptions[text])
         self._owe(session, moved)
 
-    def _origin(self, message: Message) -> tuple[str, int] | None:
+    def origin(self, message: Message) -> tuple[str, int] | None:
+        """Where a message was published, and its number there."""
         return origin_of(message, self._node.name, self._node.number)
 
     async def _safe(self) -> None:
@@ -241,7 +266,7 @@ class Moving:
 
     async def _bring_together(self, client_id: str, nodes: list[str]) -> None:
         """Take what there is from all nodes: one has the session, others what is left from before it moved."""
-        found = await self._ask_all(nodes, AskSession(client_id, keep=True))
+        found = await self.ask_all(nodes, AskSession(client_id, keep=True))
         given = self.leaving.given
         whole = next((answer for answer in found.values() if not answer.stale), None)
         mine = self._engine.sessions.get(client_id)
@@ -280,15 +305,14 @@ class Moving:
     def _deliver_rest(self, client_id: str, session: Session, rest: MovedSession) -> None:
         arrival = self._arrivals.get(client_id)
         for each in rest.owed[rest.given :]:
-            if each.state != RELEASED and (arrival is None or not arrival.had(each)):
+            if arrival is None or not arrival.had(each):
                 session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
 
     def _adopt(self, client_id: str, moved: MovedSession) -> None:
         self._node.counters.sessions_in += 1
         self._arrive(client_id)
         session = self._begin(client_id)
-        self._subscribe(session, moved)
-        self._locate(session, moved)
+        self.equip(session, moved)
         self._owe(session, moved)
 
     def _arrive(self, client_id: str) -> None:
@@ -302,7 +326,7 @@ class Moving:
 
     async def _finish(self, node: str, client_id: str) -> None:
         """Every node knows by now where the client is: fetch what had gone to the old one meanwhile."""
-        rest = await self._ask(node, AskSession(client_id, keep=True, done=True))
+        rest = await self.ask(node, AskSession(client_id, keep=True, done=True))
         session = self._engine.sessions.get(client_id)
         if rest is not None and session is not None and rest.found:
             self._deliver_rest(client_id, session, rest)
@@ -313,6 +337,20 @@ class Moving:
                 self._arrivals.forget(client_id)
 
     # What a session consists of.
+
+    def begin_held(self, client_id: str) -> Session:
+        """A session that takes what comes and sends nothing yet."""
+        session = self._begin(client_id)
+        session.hold()
+        self._engine.loop.call_later(HOLD_S, self._hold_no_more, session)
+        return session
+
+    def equip(self, session: Session, moved: MovedSession) -> None:
+        """Subscribe a session to what it was subscribed to, and put it where its client is."""
+        self._subscribe(session, moved)
+        geo = geo_of(self._engine)
+        if geo is not None and moved.place is not None:
+            geo.locate(session, *moved.place)
 
     def _begin(self, client_id: str) -> Session:
         session = Session(self._engine, client_id, clean=False)
@@ -352,10 +390,9 @@ class Moving:
             else:
                 engine.note_subscription(subscription, owed=False)
 
-    def _locate(self, session: Session, moved: MovedSession) -> None:
-        geo = geo_of(self._engine)
-        if geo is not None and moved.place is not None:
-            geo.locate(session, *moved.place)
+    def leaves(self, client_id: str) -> bool:
+        """Whether a session is on its way to another node."""
+        return client_id in self.leaving.given
 
     def ended(self, session: Session) -> None:
         """A session is gone, by whatever way: one of the same name later is another one."""
@@ -365,13 +402,18 @@ class Moving:
 
     # Asking.
 
-    async def _ask_all(self, nodes: list[str], question: msgspec.Struct) -> dict[str, MovedSession]:
-        """The nodes that have something of a session."""
-        answers = await asyncio.gather(*(self._ask(node, question) for node in nodes))
-        answered = zip(nodes, answers, strict=True)
+    async def ask_all(
+        self, nodes: list[str], question: msgspec.Struct, silent: set[str] | None = None
+    ) -> dict[str, MovedSession]:
+        """The nodes that have something of a session; those that do not answer are put into `silent`."""
+        answers = await asyncio.gather(*(self.ask(node, question) for node in nodes))
+        answered = list(zip(nodes, answers, strict=True))
+        if silent is not None:
+            silent.update(node for node, answer in answered if answer is None)
         return {node: answer for node, answer in answered if answer is not None and answer.found}
 
-    async def _ask(self, node: str, question: msgspec.Struct, seconds: float = CLAIM_S) -> MovedSession | None:
+    async def ask(self, node: str, question: msgspec.Struct, seconds: float = CLAIM_S) -> MovedSession | None:
+        """Ask a node about a session; None if it does not answer."""
         try:
             return decode(await self._fabric.ask(node, encode(question), seconds), MovedSession)
         except (*FAULTS, WireError) as error:

@@ -167,6 +167,14 @@ class ClusterCounters:
     """Roaming clients that moved here from another node and went on without a break."""
     handovers_told: int = 0
     """Times a roaming client was told to go to another node."""
+    sessions_inherited: int = 0
+    """Sessions taken over from nodes that were away."""
+    inherited_mail: int = 0
+    """Messages for them found in the mailboxes of those nodes."""
+    notes_written: int = 0
+    """Times the fabric was told what a persistent session is subscribed to."""
+    notes_too_large: int = 0
+    """Times that was more than the fabric is told of one session: it does not outlive its node elsewhere."""
     drained_refusals: int = 0
     """Clients refused because this node is drained."""
     handovers_unfenced: int = 0

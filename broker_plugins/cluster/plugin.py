@@ -17,11 +17,13 @@ from broker_plugins.cluster.convergence import Convergence
 from broker_plugins.cluster.fabric import Fabric
 from broker_plugins.cluster.forwarding import Forwarding
 from broker_plugins.cluster.handover import Handover
+from broker_plugins.cluster.inheriting import Inheriting
 from broker_plugins.cluster.listening import Listening
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.mailbox import Mailbox
 from broker_plugins.cluster.moving import Moving
 from broker_plugins.cluster.node import Node
+from broker_plugins.cluster.notes import Notes
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
 from broker_plugins.cluster.overlay import Overlay
 from broker_plugins.cluster.regions import Regions
@@ -84,6 +86,9 @@ class ClusterPlugin(Plugin):
         self._server: NatsServer | None = None
         self.handover = Handover(self.node, self.regions)
         self.parts.append(self.handover)
+        self.moving = Moving(self.node, self.announcing)
+        self.notes = Notes(self.node, self.moving.leaves)
+        self.parts += [Inheriting(self.node, self.moving, self.notes), self.notes]
 
     # The life of the broker.
 
@@ -98,7 +103,6 @@ class ClusterPlugin(Plugin):
         self.convergence = Convergence(
             engine, node.name, node.clock, options.max_removals, self.counters, self.causal.orders
         )
-        self.moving = Moving(node, self.announcing)
         self.forwarding = Forwarding(node, self.announcing, self.parts, self.convergence, self.causal, self.moving.saw)
         self.relaying.start(self.forwarding)
         self.top.start(self, self.forwarding)
@@ -280,12 +284,18 @@ class ClusterPlugin(Plugin):
     def on_session_ended(self, session: Session) -> None:
         """Forget where a session came from or went to."""
         self.moving.ended(session)
+        self.notes.ended(session)
 
-    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
+    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[Any] | None:
         """Let the other nodes know what is wanted here before a client may rely on it."""
         if all(subscription.inner.startswith("$") for subscription in subscriptions):
             return None
-        return self.announcing.known_everywhere(self.options.granting_s)
+        seconds = self.options.granting_s
+        waits = [self.announcing.known_everywhere(seconds)]
+        if subscriptions[0].session.persistent:
+            waits.append(self.notes.written(seconds))
+        found = [each for each in waits if each is not None]
+        return asyncio.gather(*found) if found else None
 
     def on_subscribed(self, subscription: Subscription) -> None:
         """Let the parts know of a subscription."""

@@ -123,6 +123,21 @@ class AskRetained(msgspec.Struct, array_like=True, tag=3, gc=False):
     after: str = ""
 
 
+class Owed(msgspec.Struct, array_like=True, gc=False):
+    """A message owed to a session that moves."""
+
+    topic: str
+    payload: bytes
+    message_qos: int
+    qos: int
+    retain: bool
+    packet_id: int
+    state: int
+    origin: str = ""
+    """Where it was published; empty where that is not known, or where no other node can have had it."""
+    number: int = 0
+
+
 class AskSession(msgspec.Struct, array_like=True, tag=4, gc=False):
     """A client is connecting to me: let go of it, and give me its session if that is to be kept."""
 
@@ -168,6 +183,46 @@ class AskAdopt(msgspec.Struct, array_like=True, tag=24, gc=False):
     client_id: str
 
 
+class AskMore(msgspec.Struct, array_like=True, tag=25, gc=False):
+    """Give me more of what is owed to a session that you gave me, from a place on."""
+
+    client_id: str
+    start: int
+
+
+class AskInherit(msgspec.Struct, array_like=True, tag=26, gc=False):
+    """You took a client's session over while I was away: here is what I had taken for it before."""
+
+    client_id: str
+    owed: list[Owed]
+
+
+class SessionNote(msgspec.Struct, array_like=True, gc=False):
+    """What the fabric remembers of a session, for the case that its node dies."""
+
+    client_id: str
+    node: str
+    subscriptions: list[tuple[str, int]]
+    orders: list[int] = []
+    place: tuple[float, float] | None = None
+
+
+class Inherited(msgspec.Struct, array_like=True, gc=False):
+    """A session of a node that was away is elsewhere, or has ended."""
+
+    client_id: str
+    ended: bool = False
+
+
+class Taken(msgspec.Struct, array_like=True, gc=False):
+    """How far a node has read its mailbox."""
+
+    node: str
+    created: str
+    """When the mailbox was made."""
+    number: int
+
+
 class Draining(msgspec.Struct, array_like=True, gc=False):
     """What is left on a node."""
 
@@ -196,21 +251,6 @@ class Retained(msgspec.Struct, array_like=True, gc=False):
 
     frames: list[Frame]
     more: bool
-
-
-class Owed(msgspec.Struct, array_like=True, gc=False):
-    """A message owed to a session that moves."""
-
-    topic: str
-    payload: bytes
-    message_qos: int
-    qos: int
-    retain: bool
-    packet_id: int
-    state: int
-    origin: str = ""
-    """Where it was published; empty where that is not known, or where no other node can have had it."""
-    number: int = 0
 
 
 class MovedSession(msgspec.Struct, array_like=True, gc=False):
@@ -244,6 +284,8 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     """For each node and each of its ways (by mail or not) the last message that this session has had."""
     unhad: list[tuple[str, int]] = []
     """Messages up to there that it has not had all the same."""
+    more: bool = False
+    """Whether more is owed than is here."""
 
 
 class Content(msgspec.Struct, array_like=True, gc=False):

@@ -69,6 +69,8 @@ class Holding:
         older = list(entries)
         for entry in older:
             session.account(entry.message.size)
+            if entry.qos and session.persistent and session.engine.store is not None:
+                session.record(entry)
         self.held = older + self.held
 
     def release(self) -> None:

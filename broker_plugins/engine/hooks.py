@@ -111,7 +111,7 @@ class Hooks:
         plugin adds it to selections itself, and forgets it in `on_unsubscribed`. Called again when it is restored.
         """
 
-    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[None] | None:
+    def on_granting(self, subscriptions: Sequence[Subscription]) -> Awaitable[Any] | None:
         """Subscriptions of one SUBSCRIBE were made: what must be done before its SUBACK may be waited for."""
 
     def on_publish(self, message: Message) -> bool | None:

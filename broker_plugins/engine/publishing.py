@@ -221,6 +221,11 @@ class Publishing(EngineCore):
             self._call(hook, message, selection)
         return selection
 
+    def wanted_by(self, session: Session, message: Message) -> int:
+        """The QoS at which a session gets a message that is not published here, 0 also where it does not."""
+        selection = self._select(message, self.routes.find(message.topic))
+        return min(selection.receivers.get(session, 0), message.qos)
+
     def _deliver_to_groups(self, message: Message, groups: dict[tuple[str, str], list[Subscription]]) -> None:
         for key, members in groups.items():
             chosen = self.routes.choose(key, members)

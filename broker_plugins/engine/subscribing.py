@@ -49,7 +49,7 @@ class Subscribing(Publishing):
             yield None
         return made
 
-    def grants(self, made: list[Subscription]) -> Iterator[Awaitable[None]]:
+    def grants(self, made: list[Subscription]) -> Iterator[Awaitable[Any]]:
         """What the SUBACK of these subscriptions waits for, one after the other."""
         for hook in self.hooks.granting if made else ():
             awaited = self._call(hook, made)

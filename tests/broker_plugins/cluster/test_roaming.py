@@ -219,3 +219,29 @@ def test_a_node_is_drained_and_takes_clients_again(nodes: Cluster) -> None:
     nobody = drain(nodes, "nobody")
     assert nobody.returncode == 1
     assert "no node 'nobody'" in nobody.stderr
+
+
+def test_a_client_goes_on_elsewhere_when_its_node_is_killed(nodes: Cluster) -> None:
+    owned = places(nodes)
+    heard = Listener()
+    client = RoamingClient("127.0.0.1", nodes.port("b"), timeout_s=LONG)
+    client.subscribe("r/#", heard, qos=2)
+    with client, Publishers(nodes, ("a", "c")) as publishers:
+        client.update_position(*owned["b"])
+        wait_for(lambda: len(heard.got) == 12, "every publisher", LONG)
+        nodes.nodes["b"].kill()
+        wait_for(lambda: client.connected and not client.address.endswith(str(nodes.port("b"))), "another node", LONG)
+        before = dict(publishers.said)
+        wait_for(lambda: all(heard.got[topic][-1] > last for topic, last in before.items()), "messages to go on", LONG)
+        publishers.stop()
+        heard.wait_for_all(publishers.said)
+        for topic, got in heard.got.items():
+            assert got == sorted(set(got)), f"{topic}: doubled or out of order"
+        nodes.start("b")
+        wanted = {topic: set(range(heard.got[topic][0], last + 1)) for topic, last in publishers.said.items()}
+        for topic, numbers in wanted.items():
+            if "/0/" not in topic:
+                wait_for(lambda topic=topic, numbers=numbers: numbers <= set(heard.got[topic]), f"all of {topic}", LONG)
+        for topic, got in heard.got.items():
+            if "/2/" in topic:
+                assert len(got) == len(set(got)), topic

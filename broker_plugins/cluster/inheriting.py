@@ -1,0 +1,248 @@
+"""Sessions of a node that is away go on here, with what is known of them; what the node kept follows when it is back.
+
+The fabric knows a session's subscriptions (`notes`). The mailbox of the node that is away has the messages it had not
+taken: those after the number it said last, just before it took them. What it had taken is on its disk. When it is back,
+it learns before it reads its mail which of its sessions are elsewhere, and sends what it had taken after them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import nats.js.errors
+
+from broker_plugins.cluster.convergence import message_of
+from broker_plugins.cluster.leaving import chunk, entries_of
+from broker_plugins.cluster.mail_reader import FAULTS
+from broker_plugins.cluster.node import Part
+from broker_plugins.cluster.notes import key_of
+from broker_plugins.cluster.wire import (
+    AskInherit,
+    AskMoving,
+    Batch,
+    Fenced,
+    Inherited,
+    MovedSession,
+    Taken,
+    WireError,
+    decode,
+    encode,
+)
+from broker_plugins.engine.message import Message
+from broker_plugins.engine.session import Outgoing
+from broker_plugins.engine.work import drive
+from broker_plugins.grammar import GrammarError, parse_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import msgspec
+
+    from broker_plugins.cluster.moving import Moving
+    from broker_plugins.cluster.node import Node
+    from broker_plugins.cluster.notes import Notes
+    from broker_plugins.cluster.wire import SessionNote
+    from broker_plugins.engine.session import Session
+
+log = logging.getLogger(__name__)
+
+PEEK_S = 3.0
+LOOK_BEATS = 5
+"""How often a node looks whether sessions were taken over that it has still."""
+
+
+class Inheriting(Part):
+    """Takes sessions over from nodes that are away, and gives up those that were taken over.
+
+    Args:
+        node: this node.
+        moving: sessions that come and go.
+        notes: what is remembered of them.
+    """
+
+    def __init__(self, node: Node, moving: Moving, notes: Notes) -> None:
+        super().__init__(node)
+        self._moving = moving
+        self._notes = notes
+        self._taken: dict[str, Taken] = {}
+        self._beats = 0
+        moving.inherit = self.inherit
+        moving.disown = self.disown
+
+    def subjects(self) -> Mapping[str, tuple[type[Any], Callable[[Any], None]]]:
+        """How far nodes have read their mail."""
+        return {"taken": (Taken, self._on_taken)}
+
+    def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
+        """What a node that is back had taken for a session."""
+        return {AskInherit: self._receive}
+
+    def _on_taken(self, taken: Taken) -> None:
+        if taken.node != self.node.name:
+            self._taken[taken.node] = taken
+
+    # A client of a node that is away connects here.
+
+    async def inherit(self, client_id: str, silent: set[str]) -> None:
+        """Let a session go on here whose node is away or does not answer."""
+        note = await self._noted_away(client_id, silent)
+        if note is None or client_id in self.node.engine.sessions:
+            return
+        moving, engine = self._moving, self.node.engine
+        log.info("client %s: node %s is away, its session goes on here", client_id, note.node)
+        session = moving.begin_held(client_id)
+        told = MovedSession(found=True, subscriptions=note.subscriptions, orders=note.orders, place=note.place)
+        moving.equip(session, told)
+        await self._put(note.node, Inherited(client_id))
+        await moving.known()
+        noted = self._notes.written(self.node.options.granting_s)
+        if noted is not None:
+            await noted
+        self.node.counters.sessions_inherited += 1
+        try:
+            mail = await self._mail(note.node)
+        except FAULTS as error:
+            log.warning("client %s: the mail of node %s is not read: %s", client_id, note.node, error)
+            return
+        if engine.sessions.get(client_id) is session and session.held is not None:
+            self._deliver(session, mail)
+
+    async def _noted_away(self, client_id: str, silent: set[str]) -> SessionNote | None:
+        members, name = self.node.members, self.node.name
+        if not silent and all(members.is_alive(node) for node in members.known()):
+            return None  # nobody is missing
+        try:
+            note = await self._notes.read(client_id)
+        except FAULTS as error:
+            log.info("client %s: its note is not read: %s", client_id, error)
+            return None
+        if note is None or (note.node != name and members.is_alive(note.node) and note.node not in silent):
+            return None
+        return note
+
+    async def _mail(self, node: str) -> list[bytes]:
+        """What waits in a node's mailbox that it had not taken."""
+        if node == self.node.name:
+            return []
+        fabric = self.node.fabric
+        taken = self._taken.get(node)
+        if taken is not None and taken.created != await fabric.mailbox_made(node):
+            taken = None
+        return await fabric.peek(node, 0 if taken is None else taken.number, PEEK_S)
+
+    def _deliver(self, session: Session, mail: list[bytes]) -> None:
+        """Give a session what it wants of the mail, before what came since; what came both ways once."""
+        found: list[Outgoing] = []
+        known: set[tuple[str, int]] = set()
+        for message, origin, number in self._messages(mail):
+            qos = self.node.engine.wanted_by(session, message)
+            if qos:
+                found.append(Outgoing(message, qos, False, None))
+                known.add((origin, number))
+        session.discard(lambda entry: self._moving.origin(entry.message) in known)
+        session.put_first(found)
+        self.node.counters.inherited_mail += len(found)
+
+    def _messages(self, mail: list[bytes]) -> Iterator[tuple[Message, str, int]]:
+        for data in mail:
+            try:
+                batch = decode(data, Batch)
+            except WireError as error:
+                self.node.counters.unreadable += 1
+                log.warning("a batch in another mailbox is left out: %s", error)
+                continue
+            for frame in batch.frames:
+                if not frame.topic or frame.groups:
+                    continue  # a mark, or for whoever of a group is there when that node is back
+                message = message_of(frame, batch.origin)
+                message.retain = False
+                if frame.clauses:
+                    try:
+                        message.clauses = parse_topic(frame.clauses, self.node.engine.space)[1]
+                    except GrammarError as error:
+                        log.warning("clauses from node %s cannot be read: %s", batch.origin, error)
+                yield message, batch.origin, frame.number
+
+    async def disown(self, client_id: str, silent: set[str]) -> None:
+        """A client begins anew here: what a node that is away has of it is to end."""
+        note = await self._noted_away(client_id, silent)
+        if note is not None and note.node != self.node.name:
+            await self._put(note.node, Inherited(client_id, ended=True))
+
+    async def _put(self, node: str, inherited: Inherited) -> None:
+        bucket = self.node.fabric.inherited
+        assert bucket is not None
+        await bucket.put(f"{node}.{key_of(inherited.client_id)}", encode(inherited))
+
+    def _receive(self, question: AskInherit) -> Fenced | MovedSession:
+        session = self.node.engine.sessions.get(question.client_id)
+        if session is not None:
+            for each in question.owed:
+                session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+        return MovedSession(found=session is not None)
+
+    # This node was away.
+
+    async def joined(self) -> None:
+        """Learn which sessions are elsewhere, before any mail is taken for them."""
+        await self._give_up_all()
+
+    async def beat(self) -> None:
+        """Look again: a node may be taken for gone and not notice it."""
+        self._beats += 1
+        if self._beats % LOOK_BEATS == 0:
+            await self._give_up_all()
+
+    async def _give_up_all(self) -> None:
+        bucket = self.node.fabric.inherited
+        assert bucket is not None
+        try:
+            keys = await bucket.keys()
+        except nats.js.errors.NoKeysError:
+            return
+        for key in keys:
+            if key.startswith(self.node.name + "."):
+                entry = await bucket.get(key)
+                inherited = decode(entry.value or b"", Inherited)
+                if await self._give_up(inherited):
+                    await bucket.delete(key, last=entry.revision)
+
+    async def _give_up(self, inherited: Inherited) -> bool:
+        """Let a session go that is elsewhere; False if it is to be tried again."""
+        client_id, engine = inherited.client_id, self.node.engine
+        session = engine.sessions.get(client_id)
+        if session is None or inherited.ended:
+            if session is not None:
+                self._moving.leaving.end(session)
+            return True
+        if session.connection is not None:
+            if await self._is_here(client_id):
+                return True
+            session.connection.close("taken over")  # [MQTT-3.1.4-2]
+        if session.subscriptions:
+            drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
+        holders = await self._moving.ask_all(self.node.members.alive() or await self._others(), AskMoving(client_id))
+        holder = next((node for node, answer in holders.items() if not answer.stale), None)
+        if holder is None:
+            return False
+        owed = entries_of(session)
+        start = 0
+        while start < len(owed):
+            some = chunk(self._moving.leaving.owed(entry) for entry in owed[start:])
+            answer = await self._moving.ask(holder, AskInherit(client_id, some))
+            if answer is None or not answer.found:
+                return False
+            start += len(some)
+        if engine.sessions.get(client_id) is session:
+            self.node.counters.sessions_out += 1
+            self._moving.leaving.end(session)
+        return True
+
+    async def _others(self) -> list[str]:
+        return [node for node in await self.node.fabric.leased() if node != self.node.name]
+
+    async def _is_here(self, client_id: str) -> bool:
+        """Whether a client that is connected here is nowhere else: then it has come back."""
+        holders = await self._moving.ask_all(self.node.members.alive(), AskMoving(client_id))
+        return not any(not answer.stale for answer in holders.values())
