@@ -35,7 +35,9 @@ def milliseconds(value: float | None) -> str:
     """A duration given in milliseconds."""
     if value is None:
         return NOTHING
-    return f"{value / 1_000:.3g} s" if value >= 1_000 else f"{value:.3g} ms"
+    if value >= 1_000:
+        return f"{value / 1_000:.3g} s"
+    return f"{value:.3g} ms" if value >= 1 or value == 0 else f"{value * 1_000:.3g} µs"
 
 
 def share(value: float | None) -> str:

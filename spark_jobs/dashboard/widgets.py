@@ -62,7 +62,7 @@ class Tile:
     def show(self, value: str, note: str = "") -> None:
         """Show another number."""
         self._value.set_text(value)
-        self._value.classes(add="l-long") if len(value) > 12 else self._value.classes(remove="l-long")
+        self._value.classes(add="l-long") if len(value) > 9 else self._value.classes(remove="l-long")
         self._note.set_text(note)
 
 

@@ -177,6 +177,7 @@ export default {
         canvas.width = Math.round(width * this.ratio);
         canvas.height = Math.round(height * this.ratio);
       }
+      this.mark = width < 600 ? 0.7 : 1; // marks are smaller where there is little room
       this.stale = true;
       if (this.auto) this.fit(false);
     },
@@ -398,11 +399,11 @@ export default {
       }
       this.drawCircles(c, kinds.subscriber);
       this.drawDots(c, kinds.sensor, this.colour.sensor, 2);
-      this.drawDots(c, kinds.person, this.colour.person, 2);
+      this.drawDots(c, kinds.person, this.colour.person, 2 * this.mark);
       this.drawLines(c, now);
       this.drawVehicles(c, kinds.vehicle);
       this.drawDots(c, kinds.other, this.colour.other, 3.5);
-      this.drawDots(c, kinds.subscriber, this.colour.subscriber, 4);
+      this.drawDots(c, kinds.subscriber, this.colour.subscriber, 4 * this.mark);
       if (this.layers.alert) this.drawAlerts(c, now);
       if (this.drawing) this.drawRing(c);
     },
@@ -425,7 +426,7 @@ export default {
           continue;
         }
         const turn = (heading * Math.PI) / 180;
-        const [s, o] = [Math.sin(turn), Math.cos(turn)];
+        const [s, o] = [Math.sin(turn) * this.mark, Math.cos(turn) * this.mark];
         c.moveTo(x + 6 * s, y - 6 * o);
         c.lineTo(x - 4 * s + 3.2 * o, y + 4 * o + 3.2 * s);
         c.lineTo(x - 4 * s - 3.2 * o, y + 4 * o - 3.2 * s);

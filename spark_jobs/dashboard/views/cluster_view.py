@@ -55,7 +55,7 @@ class ClusterView:
             with box("div", "l-tiles"):
                 self._nodes = Tile("Nodes", "nodes")
                 self._clients = Tile("Clients")
-                self._routes = Tile("Sent on a second")
+                self._routes = Tile("Sent on to nodes")
                 self._blocks = Tile("Blocks", "blocks")
                 self._waits = Tile("Causal waits")
             self._explain = Explain(
@@ -105,7 +105,11 @@ class ClusterView:
         listed = rows or ([own] if desk.feed.link.connected and own is not None else [])
         self._nodes.show(said.count(len(listed) or None), "" if rows else "by its own counters")
         self._clients.show(said.count(all_clients if all_clients is not None and len(rows) > 1 else connected))
-        self._routes.show(said.rate(sent_on), "to other nodes")
+        if sent_on is None and regions.facts is not None:
+            spared = said.count(regions.facts.get("spared"))
+            self._routes.show(said.count(regions.facts.get("sent")), f"by the map so far, {spared} spared")
+        else:
+            self._routes.show(said.rate(sent_on), "a second, to other nodes")
         if regions.count:
             self._blocks.show(said.count(regions.count), "of the cluster's map")
         else:

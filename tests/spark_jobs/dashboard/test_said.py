@@ -23,7 +23,7 @@ def test_sizes_durations_shares_and_times() -> None:
         "2.35 MB",
         "5 GB",
     ]
-    assert [said.milliseconds(value) for value in (None, 0.1234, 12.0, 2_500.0)] == ["–", "0.123 ms", "12 ms", "2.5 s"]
+    assert [said.milliseconds(value) for value in (None, 0.1234, 12.0, 2_500.0)] == ["–", "123 µs", "12 ms", "2.5 s"]
     assert [said.share(value) for value in (None, 0.0, 0.1234)] == ["–", "0 %", "12.3 %"]
     assert [said.ago(value) for value in (0.5, 30, 300, 9_000)] == ["now", "30 s ago", "5 min ago", "2.5 h ago"]
     assert said.count(1234567) == "1,234,567"
