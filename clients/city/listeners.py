@@ -10,10 +10,11 @@ import msgspec
 
 from clients.city import topics
 from clients.city.connection import Connection
+from clients.city.roaming import RoamingConnection
 from clients.position import POSITION_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from clients.city.connection import Publication
     from clients.city.movement import Mover
@@ -47,17 +48,20 @@ class Listener:
 
     def __init__(self, host: str, port: int, client: str, name: str, filters: Sequence[str]) -> None:
         self.name = name
+        self.client = client
         self.received = 0
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=topics.RECENT)
-        state = topics.subscriber_state(name)
-        self.connection = Connection(
+        self.connection = self._connect(host, port, filters)
+
+    def _connect(self, host: str, port: int, filters: Sequence[str]) -> Connection | RoamingConnection:
+        return Connection(
             host,
             port,
-            client,
+            self.client,
             filters=filters,
             on_message=self._take,
             greeting=self._greeting,
-            will=(state, {"online": False}),
+            will=(topics.subscriber_state(self.name), {"online": False}),
         )
 
     def report(self) -> None:
@@ -88,11 +92,26 @@ class Roamer(Listener):
         name: of the subscriber.
         mover: how it moves.
         plane: where.
+        nodes: the nodes of a cluster, among which it follows the owner of the place it is at; none for a single broker.
+        moved: called with the client's identifier and the addresses it moved from and to.
     """
 
-    def __init__(self, host: str, port: int, name: str, mover: Mover, plane: Plane) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        name: str,
+        mover: Mover,
+        plane: Plane,
+        *,
+        nodes: Sequence[str] = (),
+        moved: Callable[[str, str, str], None] | None = None,
+    ) -> None:
         self._mover = mover
         self._plane = plane
+        self._nodes = nodes
+        self._moved = moved
+        self.handovers = 0
         self._place = plane.globe(mover.advance(0.0).point)
         super().__init__(
             host,
@@ -101,6 +120,25 @@ class Roamer(Listener):
             name,
             [f"$geo/near:{topics.NEAR_M}m/{topics.VEHICLE_POSITIONS}", f"$geo/near:{ALERTS_M}m/{topics.ALERTS}"],
         )
+
+    def _connect(self, host: str, port: int, filters: Sequence[str]) -> Connection | RoamingConnection:
+        if not self._nodes:
+            return super()._connect(host, port, filters)
+        return RoamingConnection(
+            host,
+            port,
+            self.client,
+            nodes=self._nodes,
+            filters=filters,
+            on_message=self._take,
+            greeting=self._greeting,
+            moved=self._has_moved,
+        )
+
+    def _has_moved(self, before: str, after: str) -> None:
+        self.handovers += 1
+        if self._moved is not None:
+            self._moved(self.client, before, after)
 
     def move(self, elapsed_s: float) -> None:
         """Move on, and tell the broker and everybody else."""

@@ -162,7 +162,7 @@ class Happenings:
         self._dangers = random.Random(f"{seed}/alerts")
         self._offers = 0
         self._next_offer_s = self._jobs.expovariate(1.0 / OFFER_GAP_S)
-        self._next_alert_s = self._dangers.expovariate(1.0 / ALERT_GAP_S)
+        self._next_alert_s = self._dangers.uniform(0.2, 1.0) * ALERT_GAP_S
 
     def until(self, now_s: float) -> list[Offer | Alert]:
         """What has come up since the last time, up to a time in seconds after the beginning."""
@@ -173,7 +173,7 @@ class Happenings:
         while self._next_alert_s <= now_s:
             kind = self._dangers.choice(tuple(ALERTS))
             happened.append(Alert(kind, ALERTS[kind], self._dangers.choice(self._streets.crossings)))
-            self._next_alert_s += self._dangers.expovariate(1.0 / ALERT_GAP_S)
+            self._next_alert_s += self._dangers.uniform(0.5, 1.5) * ALERT_GAP_S
         return happened
 
     def _offer(self) -> Offer:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from clients.city.connection import Publication
     from clients.city.movement import Mover
+    from clients.city.roaming import RoamingConnection
     from clients.city.town import Town
 
 TURNS_A_SECOND: Final = 10
@@ -48,7 +49,11 @@ class Simulation:
         self._council = Connection(*self._broker(), "city-council", greeting=self._greeting)
         self._fleets = [Connection(*self._broker(), f"city-fleet-{number}") for number in range(1, FLEETS + 1)]
         self._crowd = Connection(*self._broker(), "city-people")
-        self._roamers = [Roamer(*self._broker(), name, mover, town.plane) for name, mover in town.subscribers.items()]
+        nodes = [f"{host}:{port}" for host, port in brokers] if len(brokers) > 1 else []
+        self._roamers = [
+            Roamer(*self._broker(), name, mover, town.plane, nodes=nodes, moved=self._handed_over)
+            for name, mover in town.subscribers.items()
+        ]
         self._watchers = [watcher(*self._broker(), fence.name) for fence in town.fences]
         self._workers = [worker(*self._broker(), each) for each in town.workers]
         self._visitors = [Visitor(*self._broker(), number, town.seed) for number in range(1, VISITORS + 1)]
@@ -108,6 +113,9 @@ class Simulation:
             f"{sum(each.connection.up for each in listeners)} of {len(listeners)} listeners; {self._offers:,} offers, "
             f"{self._readings:,} readings, {self._alerts:,} alerts, {visits:,} visits"
         )
+        handovers = sum(each.handovers for each in self._roamers)
+        if handovers:
+            said += f", {handovers:,} handovers"
         if skipped:
             said += f"; {skipped:,} skipped because the broker does not keep up"
         if refused:
@@ -128,7 +136,10 @@ class Simulation:
         self._given += 1
         return self._brokers[self._given % len(self._brokers)]
 
-    def _connections(self) -> list[Connection]:
+    def _handed_over(self, client: str, before: str, after: str) -> None:
+        self._council.publish(topics.HANDOVERS, {"client": client, "from": before, "to": after})
+
+    def _connections(self) -> list[Connection | RoamingConnection]:
         listeners = [each.connection for each in (*self._roamers, *self._watchers)]
         visiting = [connection for visitor in self._visitors for connection in visitor.connections()]
         return [self._council, *self._fleets, self._crowd, *listeners, *self._workers, *visiting]

@@ -21,6 +21,8 @@ coordinates are WGS84 with the longitude first.
 - `city/sensors/{id}/{quantity}`, retained: `{"value": 17.3, "unit": "°C", "lon": ..., "lat": ..., "every_s": 5.0}`;
   `every_s` is the sensor's usual rhythm, though some are irregular and some fall silent.
 - `city/alerts/{kind}`: `{"kind": "fire", "text": "...", "lon": ..., "lat": ...}`, published with `@at:LON,LAT`.
+- `locus/metrics/handovers`: `{"client": "city-subscriber-r7", "from": "127.0.0.1:1883", "to": "127.0.0.1:1884"}`, when
+  a roaming subscriber has moved to another node of a cluster.
 - `locus/fence/{name}`, retained: a GeoJSON Polygon, as `$geo/fence:NAME` wants it.
 
 Subscribers are MQTT clients named `city-subscriber-{id}` that tell `locus/me/position` and hold
@@ -47,6 +49,7 @@ WORKERS: Final = "city/workers/+"
 SENSORS: Final = "city/sensors/+/+"
 ALERTS: Final = "city/alerts/+"
 FENCES: Final = "locus/fence/+"
+HANDOVERS: Final = "locus/metrics/handovers"
 
 OFFER_TOP: Final = 3
 """How many workers an offer goes to."""

@@ -25,6 +25,8 @@ HOST: Final = "127.0.0.1"
 NATS_PAYLOAD_BYTES: Final = 8_388_608
 """Largest message between nodes, as `locus cluster up` has it."""
 TRAIN_EVERY_S: Final = 60
+BLOCKS: Final = {"block_capacity": 60.0, "block_border": 30.0, "weigh_s": 1.0}
+"""A city is small: blocks that take less, soon split, so that every node owns some of its streets."""
 
 
 class DemoError(Exception):
@@ -113,7 +115,12 @@ class Plan:
         telemetry = {"enabled": self.telemetry, "spool_dir": str(self.spool), "node": node}
         plugins[TELEMETRY] = {**plugins[TELEMETRY], **telemetry}
         if self.nodes > 1:
-            plugins[CLUSTER] = {"node": node, "address": address, "servers": [f"nats://{HOST}:{self.nats_port}"]}
+            plugins[CLUSTER] = {
+                "node": node,
+                "address": address,
+                "servers": [f"nats://{HOST}:{self.nats_port}"],
+                **BLOCKS,
+            }
         return chosen
 
     @property
