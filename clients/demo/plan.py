@@ -25,8 +25,8 @@ HOST: Final = "127.0.0.1"
 NATS_PAYLOAD_BYTES: Final = 8_388_608
 """Largest message between nodes, as `locus cluster up` has it."""
 TRAIN_EVERY_S: Final = 60
-BLOCKS: Final = {"block_capacity": 60.0, "block_border": 30.0, "weigh_s": 1.0}
-"""A city is small: blocks that take less, soon split, so that every node owns some of its streets."""
+NODE: Final = {"block_capacity": 60.0, "block_border": 30.0, "weigh_s": 1.0, "causal": {"city/alerts/#": "5s"}}
+"""A city is small: blocks take less and are soon split, so that every node owns some of its streets."""
 
 
 class DemoError(Exception):
@@ -119,7 +119,7 @@ class Plan:
                 "node": node,
                 "address": address,
                 "servers": [f"nats://{HOST}:{self.nats_port}"],
-                **BLOCKS,
+                **NODE,
             }
         return chosen
 
