@@ -23,14 +23,18 @@ class TelemetryOptions:
     """By table, the share of events that is recorded, 0 to 1; all where it is not said. Records tell their weight."""
     max_messages_per_s: int = 2_000
     """Publishes and deliveries recorded in a second, and as many drops; of more the share that fits is recorded. 0 sets
-    no bound."""
+    no bound, and none to what recording costs either."""
+    max_cost: float = 0.03
+    """Share of the broker's processor time that may go into recording messages; of more messages the share that fits is
+    recorded. A broker whose processor is idle may spend as if it were busy to 10 %."""
     look_into_payloads: bool = True
     """Whether recorded messages are looked into for where they happen, as `$geo` does; else only clauses count."""
     journal: str = "turn"
     """`turn` appends what is recorded to a journal before what it tells of leaves the broker, so that a broker that is
     killed loses none of it; `off` leaves it in memory until its segment is closed, and only counts what is lost."""
     roll_s: float = 2.0
-    """Time after which what was recorded is written and its segments are closed."""
+    """Time after which what was recorded is written and its segments are closed; five times that for tables other than
+    publishes, deliveries and drops that have few records, and for `totals` while others are written."""
     roll_records: int = 20_000
     """Records of one table after which its segment is closed before that time."""
     max_buffered_records: int = 200_000
@@ -55,6 +59,8 @@ class TelemetryOptions:
                 raise SchemaError(f"{name}: {getattr(self, name)} is too small; it is above 0")
         if self.journal not in ("turn", "off"):
             raise SchemaError(f"journal: {self.journal!r} is neither 'turn' nor 'off'")
+        if not 0.0 < self.max_cost <= 1.0:
+            raise SchemaError(f"max_cost: {self.max_cost} does not lie above 0 and up to 1 (all of the processor time)")
         if self.max_messages_per_s < 0:
             raise SchemaError(f"max_messages_per_s: {self.max_messages_per_s} is below 0; 0 sets no bound")
 

@@ -17,7 +17,7 @@ from broker_plugins.geo import GeoPlugin
 from broker_plugins.places import PayloadCounters, Payloads, PlaceFinder, PlaceRule
 from broker_plugins.telemetry.keeping import Keeping
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
-from broker_plugins.telemetry.pace import PACE_S, Pace, in_share
+from broker_plugins.telemetry.pace import EARLY_S, PACE_S, Pace, in_share
 from broker_plugins.telemetry.recorder import Recorder
 from broker_plugins.telemetry.schema import TABLES
 from broker_plugins.telemetry.spool import Spool, SpoolError
@@ -33,9 +33,22 @@ if TYPE_CHECKING:
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.session import Session
     from broker_plugins.places import Place
+    from broker_plugins.telemetry.recorder import Records
     from rl_policy import DecisionRecord
 
 NOWHERE = (None, None)
+LIVE = frozenset({"publishes", "deliveries", "drops"})
+"""Tables that are written at every roll, since live metrics come from them."""
+SLOW_ROLLS = 5
+"""Rolls after which the others are written if they have few records: fewer, larger files."""
+SMALL = 1_000
+"""How many are few."""
+MESSAGE_S = 6e-6
+"""What a message of the sample costs beside what is measured: it is not passed on as it came, and it is written."""
+DELIVERY_S = 1e-6
+"""The same for each of its receivers."""
+TURN_S = 50e-6
+"""Recording takes no longer than this, and what a turn costs anyway: else the processor was given to somebody else."""
 
 
 def _now_us() -> int:
@@ -67,11 +80,21 @@ class TelemetryPlugin(Plugin):
         self._publishes, self._deliveries, self._drops = tables["publishes"], tables["deliveries"], tables["drops"]
         self._decisions, self._totals = tables["retained_decisions"], tables["totals"]
         self._most = max(self._publishes.share, self._deliveries.share)
-        self._message_pace = Pace(self.options.max_messages_per_s)
+        self._message_pace = Pace(self.options.max_messages_per_s, self.options.max_cost)
         self._drop_pace = Pace(self.options.max_messages_per_s)
+        self._room = self.recorder.room
+        self._started_s = 0.0
+        """When recording began in this turn; 0 if it did not."""
+        self._spent_s = 0.0
+        """What recording has cost since the last look at the pace, in this thread."""
+        self._turn_s = self._busy_s = self._written_s = 0.0
+        self._too_many = False
+        """Whether more was recorded than the pace allows: it is looked at again soon."""
         self._keeping: Keeping | None = None
         self._writer: Writer | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._last_totals: list[int] = []
+        self._totals_at = 0.0
 
     def start(self, engine: Engine) -> None:
         """Open the spool and begin to record.
@@ -101,7 +124,8 @@ class TelemetryPlugin(Plugin):
         self._place_rules = rules
         self._content = Payloads(PayloadCounters())  # of its own: it looks at a message after the plugins did
         engine.sample(self._most)
-        self._looked_at = engine.loop.time()
+        self._looked_at = time.monotonic()
+        self._busy_s = time.thread_time()
         self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
         self._timers["roll"] = engine.loop.call_later(self.options.roll_s, self._roll)
 
@@ -122,12 +146,22 @@ class TelemetryPlugin(Plugin):
     # The clock.
 
     def _keep_pace(self) -> None:
+        self._timers["pace"] = self._engine.loop.call_later(PACE_S, self._keep_pace)
+        self._look()
+
+    def _look(self) -> None:
         engine = self._engine
-        now = engine.loop.time()
-        elapsed_s, self._looked_at = now - self._looked_at, now
-        self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
+        now = time.monotonic()
+        elapsed_s, self._looked_at = max(now - self._looked_at, 1e-6), now
+        self._too_many = False
         counters = engine.counters
-        share = self._most * self._message_pace.seen(engine.sequence + counters.deliveries, elapsed_s)
+        used_s = time.thread_time()
+        busy_s, self._busy_s = used_s - self._busy_s, used_s
+        spent_s, self._spent_s = self._spent_s, 0.0
+        assert self._writer is not None
+        written_s, self._written_s = self._writer.spent_s - self._written_s, self._writer.spent_s
+        events = engine.sequence + counters.deliveries
+        share = self._most * self._message_pace.seen(events, elapsed_s, busy_s, spent_s, written_s)
         if share != engine.sampling:
             engine.sample(share)
         self._drop_pace.seen(
@@ -141,17 +175,29 @@ class TelemetryPlugin(Plugin):
 
     def _roll(self) -> None:
         self._timers["roll"] = self._engine.loop.call_later(self.options.roll_s, self._roll)
-        self._write()
+        now = time.monotonic()
+        patience_s = (SLOW_ROLLS - 0.5) * self.options.roll_s
+        due = [
+            records
+            for name, records in self.recorder.tables.items()
+            if len(records) and (name in LIVE or len(records) >= SMALL or now - records.since >= patience_s)
+        ]
+        # That the broker lives is told by any record: while there are others, counters can wait.
+        if self._totals.share and (not due or now - self._totals_at >= patience_s):
+            self._record_totals(now - self._totals_at < patience_s)
+            if len(self._totals):
+                due.append(self._totals)
+        self._hand_over(due)
 
     def _write(self) -> None:
         if self._totals.share:
             self._record_totals()
         self._hand_over()
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, due: Sequence[Records] | None = None) -> None:
         assert self._writer is not None
         self.on_leaving()
-        self._writer.write(self.recorder.take())
+        self._writer.write(self.recorder.take(due))
         self.tally()
 
     def tally(self) -> None:
@@ -159,12 +205,15 @@ class TelemetryPlugin(Plugin):
         self.counters.lost_records = self.recorder.room.lost
         self.counters.buffered_records = self.recorder.room.used
 
-    def _record_totals(self) -> None:
+    def _record_totals(self, if_changed: bool = False) -> None:
         engine = self._engine
         names = [field.name for field in fields(engine.counters)]
         values = [getattr(engine.counters, name) for name in names]
         names.append("messages_received")
         values.append(engine.sequence)
+        if if_changed and values == self._last_totals:
+            return
+        self._last_totals, self._totals_at = values, time.monotonic()
         now_us = _now_us()
         for name, value in zip(names, values, strict=True):
             self._totals.add(now_us, 1.0, name, value)
@@ -215,29 +264,42 @@ class TelemetryPlugin(Plugin):
 
     def on_published(self, messages: Sequence[Message]) -> None:
         """Messages of the sample were taken."""
-        if self._publishes.share:
+        self._begin()
+        if self._publishes.share and messages:
             self._record_publishes(messages)
-            self._recorded(len(messages))
+        self._turn_s += MESSAGE_S * len(messages)
 
     def on_delivered(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
         """Messages of the sample were handed over."""
-        if self._deliveries.share:
+        self._begin()
+        if self._deliveries.share and deliveries:
             self._record_deliveries(deliveries)
-            self._recorded(len(deliveries))
+        self._turn_s += DELIVERY_S * len(deliveries)
+
+    def _begin(self) -> None:
+        if not self._started_s:
+            self._started_s = time.perf_counter()
+            self._room.woken = True  # nobody need wake us up: `on_leaving` follows
 
     def on_leaving(self) -> None:
         """Write down what clients may come to know."""
         if self._keeping is not None:
-            self._keeping.keep(self.recorder.room)
+            self._keeping.keep(self._room)
+            if self._started_s:
+                took_s = time.perf_counter() - self._started_s
+                self._spent_s += self._turn_s + min(took_s, TURN_S + self._turn_s)
+                self._started_s = self._turn_s = 0.0
+            if self._too_many and time.monotonic() - self._looked_at >= EARLY_S:
+                self._look()
 
     def _recorded(self, count: int) -> None:
         if self._message_pace.recorded(count):
-            self._engine.sample(self._most * self._message_pace.share)
+            self._too_many = True
         if max(len(self._publishes), len(self._deliveries)) >= self.options.roll_records:
             self._hand_over()
 
     def _record_publishes(self, messages: Sequence[Message]) -> None:
-        part = self._publishes.share / self._most
+        part = self._publishes.share / self._most * self._message_pace.thinned(len(messages))
         if part < 1.0:
             messages = [each for each in messages if each.retain or in_share(each.sequence, part)]
         first, fits = self._publishes.begin(len(messages))
@@ -261,9 +323,10 @@ class TelemetryPlugin(Plugin):
                 )
             )
         self._publishes.extend(rows)
+        self._recorded(len(messages))
 
     def _record_deliveries(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
-        part = self._deliveries.share / self._most
+        part = self._deliveries.share / self._most * self._message_pace.thinned(len(deliveries))
         if part < 1.0:
             deliveries = [each for each in deliveries if in_share(each[1].sequence, part)]
         now_ns = time.time_ns()
@@ -287,6 +350,7 @@ class TelemetryPlugin(Plugin):
                 for number, (session, message, qos) in enumerate(deliveries[:fits], first)
             ]
         )
+        self._recorded(len(deliveries))
 
     def _place(self, message: Message) -> tuple[float, float] | tuple[None, None]:
         """Where a message happens, as `$geo` understands it."""
@@ -307,7 +371,7 @@ class TelemetryPlugin(Plugin):
         records = self._deliveries
         weight = records.draw(self._message_pace.share) if records.share else 0.0
         if weight:
-            self._message_pace.recorded(1)
+            self._recorded(1)
             session = subscription.session
             records.add(
                 _now_us(),
@@ -331,10 +395,12 @@ class TelemetryPlugin(Plugin):
             return
         at_us = _now_us()
         pace = self._drop_pace
+        share = pace.share * pace.thinned(len(drops))
         for session, message, reason in drops:
-            weight = records.draw(pace.share)
+            weight = records.draw(share)
             if weight:
-                pace.recorded(1)
+                if pace.recorded(1):
+                    self._too_many = True
                 records.add(
                     at_us,
                     weight,

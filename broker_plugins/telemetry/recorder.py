@@ -154,9 +154,10 @@ class Recorder:
         self.room = Room(most)
         self.tables = {name: Records(name, self.room, shares.get(name, 1.0)) for name in TABLES}
 
-    def take(self) -> list[Rows]:
-        """Hand over the records of all tables."""
-        return [rows for records in self.tables.values() if (rows := records.take()) is not None]
+    def take(self, due: Iterable[Records] | None = None) -> list[Rows]:
+        """Hand over the records of some tables, or of all."""
+        wanted = self.tables.values() if due is None else due
+        return [rows for records in wanted if (rows := records.take()) is not None]
 
     def written(self, rows: Rows) -> None:
         """Records are on disk: their room is free."""

@@ -63,6 +63,8 @@ class Writer:
         self._retry: asyncio.TimerHandle | None = None
         self._closing: asyncio.Future[None] | None = None
         self._complete = True
+        self.spent_s = 0.0
+        """Processor time of the thread so far."""
         self._recovered = Recovered()
         self._recovering: asyncio.TimerHandle | None = None
         self._clearing = loop.call_later(0, self._clear)
@@ -76,8 +78,12 @@ class Writer:
 
     def _recover(self) -> None:
         self._recovering = None
+        self._in_thread(self._recover_in_thread, self._was_recovered, self._recovered)
+
+    def _recover_in_thread(self, recovered: Recovered) -> None:
         spool = self._spool
-        self._in_thread(recover, self._was_recovered, spool.directory, spool.node, spool.incarnation, self._recovered)
+        spool.warm_up()
+        recover(spool.directory, spool.node, spool.incarnation, recovered)
 
     def _was_recovered(self, done: Future[None]) -> None:
         recovered, self._recovered = self._recovered, Recovered()
@@ -117,7 +123,13 @@ class Writer:
             return
         self._busy = True
         rows = self._waiting[0]
-        self._in_thread(self._spool.write_rows, lambda done: self._written(rows, done), rows)
+        self._in_thread(self._write_in_thread, lambda done: self._written(rows, done), rows)
+
+    def _write_in_thread(self, rows: Rows) -> list[Path]:
+        try:
+            return self._spool.write_rows(rows)
+        finally:
+            self.spent_s = time.thread_time()
 
     def _written(self, rows: Rows, done: Future[list[Path]]) -> None:
         self._busy = False
