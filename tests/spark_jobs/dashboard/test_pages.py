@@ -299,3 +299,24 @@ def test_the_page_says_when_the_broker_is_away_and_recovers(browser: Browser, tm
             visit.check()
         finally:
             visit.close()
+
+
+def test_a_password_lets_in_and_nothing_else_does(browser: Browser, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("open sesame\n")
+    with dashboard(tmp_path, place.port, "--password-file", str(tmp_path / "password")) as address:
+        visit = Visit(browser, address, 1440, 900)
+        try:
+            page = visit.page
+            page.goto(f"{address}/traffic")
+            assert page.url == f"{address}/login"
+            page.get_by_label("Password").fill("open sesam")
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_text("That is not the password").wait_for()
+            visit.problems.clear()  # the browser tells of the 401 that was asked for
+            page.get_by_label("Password").fill("open sesame")
+            page.get_by_role("button", name="Sign in").click()
+            page.wait_for_selector("canvas")
+            visit.wait(lambda: layer_count(visit, "Vehicles") > 0, "vehicles, over a WebSocket that is let in")
+            visit.check()
+        finally:
+            visit.close()
