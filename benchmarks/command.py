@@ -18,6 +18,7 @@ BENCHMARKS = {
     "cluster": "nodes of a cluster: how far a message is from one to the next, and what travels between them",
     "geo": "$geo and $where subscriptions against Mosquitto with client-side filters and with geohash topics",
     "index": "the Q+R index against rtree, STRtree, a grid and pyqtree",
+    "overlay": "content routing between nodes: parents elected by recent events against random ones, and what travels",
     "pipeline": "the Spark jobs: records a second against plain pyarrow, and how far metrics lie behind",
     "ranked": "ranked matching against collect-and-sort",
     "retained": "retained messages: the policies by replay and through brokers, and the storm against Mosquitto",

@@ -75,7 +75,7 @@ class Planner:
         sender = self._origin
         for root in found:
             holder = self._hand(root, sender)
-            if sender == self._origin and holder is not None and self._may_relay(holder):
+            if sender == self._origin and holder is not None:
                 sender = holder
         return Plan(tuple(self._hops), tuple(receiver for _, receiver in self._hops))
 
@@ -111,12 +111,17 @@ class Planner:
         return holder
 
     def _holder(self, member: Member, hosts: list[str]) -> str:
-        """Who serves a member: its parent if that one has the event or wants it, else whoever has carried least."""
+        """Who serves a member: its parent if that one has the event or wants it, else whoever has carried least.
+
+        What nobody has room for, the publisher sends itself.
+        """
+        if len(hosts) == 1 and isinstance(member, Leaf):
+            return hosts[0]
         elected = self._host_of(member.parent)
-        if (elected in self._reached or elected in hosts) and (self._may_relay(elected) or len(hosts) == 1):
+        if (elected in self._reached or elected in hosts) and self._may_relay(elected):
             return elected
         with_room = [host for host in hosts if self._may_relay(host)]
-        return min(with_room or hosts, key=self._load)
+        return min(with_room, key=self._load) if with_room else self._origin
 
     def _send(self, sender: str, receiver: str) -> None:
         self._hops.append((sender, receiver))

@@ -432,6 +432,15 @@ class OverlayTree:
         self._count_change()
         return plan
 
+    def record(self, event: Mapping[str, float]) -> None:
+        """Count an event that took another way as a recent one.
+
+        Raises:
+            BadAttribute: the event names an attribute without a domain.
+            BadCoordinate: a value is not a finite number.
+        """
+        self._recent.record(self._space.point(event))
+
     def _may_relay(self, host: str) -> bool:
         """Whether a host may be given more to send on."""
-        return self.cap is None or self._carried.get(host, 0.0) <= self.budget / 2
+        return self.cap is None or self._carried.get(host, 0.0) + self._most * self._forward_cost <= self.budget

@@ -25,11 +25,12 @@ class Boxes:
     lows: Floats
     highs: Floats
 
-    def join(self, tree: OverlayTree) -> None:
-        """Let every peer join, named by its row."""
+    def join(self, tree: OverlayTree, hosts: int | None = None) -> None:
+        """Let every peer join, named by its row; on so many hosts, if that is said, in turn."""
         for number, (low, high) in enumerate(zip(self.lows.tolist(), self.highs.tolist(), strict=True)):
             sides = zip(DOMAINS, low, high, strict=True)
-            tree.join(str(number), {name: (a, b) for name, a, b in sides if a == a})  # noqa: PLR0124 - NaN is left out
+            box = {name: (a, b) for name, a, b in sides if a == a}  # noqa: PLR0124 - NaN is left out
+            tree.join(str(number), box, None if hosts is None else f"host {number % hosts}")
 
     def matching(self, event: Floats) -> list[str]:
         """Who should receive an event, by scanning all boxes."""
@@ -37,18 +38,20 @@ class Boxes:
         return [str(number) for number in np.flatnonzero(inside.all(axis=1)).tolist()]
 
 
-def paper_boxes(spread: float, rng: np.random.Generator, wild: str = "", wild_share: float = 0.02) -> Boxes:
+def paper_boxes(
+    spread: float, rng: np.random.Generator, wild: str = "", wild_share: float = 0.02, peers: int = PEERS
+) -> Boxes:
     """Normal around the middle; sides normal around 100 (10 %), 50 (20 %), 30 (30 %) or 10 (40 %), at most 120.
 
     With `wild` a share of them leaves one attribute out ("one") or both ("all").
     """
-    middles = np.clip(rng.normal(500, spread, (PEERS, 2)), 0, 1000)
-    sizes = rng.choice([100.0, 50.0, 30.0, 10.0], PEERS, p=[0.1, 0.2, 0.3, 0.4])
-    sides = np.clip(rng.normal(sizes[:, None], 10, (PEERS, 2)), 0, 120)
+    middles = np.clip(rng.normal(500, spread, (peers, 2)), 0, 1000)
+    sizes = rng.choice([100.0, 50.0, 30.0, 10.0], peers, p=[0.1, 0.2, 0.3, 0.4])
+    sides = np.clip(rng.normal(sizes[:, None], 10, (peers, 2)), 0, 120)
     lows, highs = np.clip(middles - sides / 2, 0, 1000), np.clip(middles + sides / 2, 0, 1000)
     if wild:
-        chosen = rng.random(PEERS) < wild_share
-        left_out = np.zeros((PEERS, 2), dtype=bool)
+        chosen = rng.random(peers) < wild_share
+        left_out = np.zeros((peers, 2), dtype=bool)
         left_out[chosen] = True if wild == "all" else np.eye(2, dtype=bool)[rng.integers(0, 2, int(chosen.sum()))]
         lows[left_out] = highs[left_out] = np.nan
     return Boxes(lows, highs)
@@ -59,11 +62,11 @@ def paper_events(spread: float, count: int, rng: np.random.Generator) -> Floats:
     return np.clip(rng.normal(500, spread, (count, 2)), 0, 1000)
 
 
-def category_boxes(rng: np.random.Generator) -> Boxes:
+def category_boxes(rng: np.random.Generator, peers: int = PEERS) -> Boxes:
     """A is one of 50 categories (an `=` predicate), B an interval: what a `$where` subscription often looks like."""
-    category = rng.integers(0, 50, PEERS) * 20.0 + 10
-    low = rng.uniform(0, 950, PEERS)
-    high = np.minimum(low + rng.choice([20.0, 100.0, 400.0], PEERS), 1000)
+    category = rng.integers(0, 50, peers) * 20.0 + 10
+    low = rng.uniform(0, 950, peers)
+    high = np.minimum(low + rng.choice([20.0, 100.0, 400.0], peers), 1000)
     return Boxes(np.column_stack([category, low]), np.column_stack([category, high]))
 
 
