@@ -16,6 +16,7 @@ from broker_plugins.cluster.progress import Progress
 from broker_plugins.cluster.wire import DURABLE, Batch, Frame, WireError, decode
 from broker_plugins.engine.work import drive
 from broker_plugins.grammar import GrammarError, build_topic, parse_topic
+from broker_plugins.telemetry.routes import RouteNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +62,7 @@ class Forwarding:
         self._convergence = convergence
         self._order = order
         self._saw = saw
+        self.routes = RouteNotes(node.engine.hooks.plugins)
         self.progress = Progress()
         self._numbers = itertools.count(node.incarnation << 20)
         self._lanes: dict[str, Lane] = {}
@@ -175,6 +177,9 @@ class Forwarding:
 
     def send(self, node: str, frame: Frame, message: Message) -> None:
         """Let a message go to a node; its publisher is acknowledged when it is safe there."""
+        if message.weight:
+            via = "region" if node in self._announcing.wanting(message.topic).local else "filter"
+            self.routes.sent(message, node, via)
         self._lane(node).send(frame, message)
 
     def mark(self, node: str, token: int) -> None:

@@ -82,6 +82,10 @@ class Relaying(Part):
     def send(self, message: Message, hops: Iterable[tuple[str, str]]) -> None:
         """Let a message go its way."""
         frame = self._forwarding.frame(message)
+        hops = list(hops)
+        for parent, child in hops if message.weight else ():
+            if parent == self.node.name:
+                self._forwarding.routes.sent(message, child, "content")
         self._send(self.node.name, frame, self._hops(nested(hops, self.node.name)))
 
     def _hops(self, below: dict[str, Any]) -> list[Hop]:
