@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-import sysconfig
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,39 +12,16 @@ from spark_jobs.jetstream import STREAM, StreamMissingError, bounds, read_range,
 from spark_jobs.jetstream_source import BadOptionError, LocusSource, LocusStreamReader, Options, spans
 from spark_jobs.lake import Lake
 from spark_jobs.ship import NOTE, TooLargeError, ship
-from tests.brokers import free_port
-from tests.spark_jobs.clients import PATIENCE_S
+from tests.spark_jobs.servers import Nats
 from tests.spark_jobs.spools import publishes, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-
-class Nats:
-    """A nats-server with JetStream in a directory, to be killed and started again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
-        server = Path(sysconfig.get_path("scripts")) / "nats-server"
-        self._command = [str(server), "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", str(directory)]
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
