@@ -74,7 +74,8 @@ class ClusterOptions:
     max_top_waiting: int = 10_000
     """Messages that wait for such answers; one more of QoS 0 is dropped and counted."""
     block_capacity: float = 500.0
-    """Positions and positioned messages a second that one block of the map takes; a busier one is split."""
+    """Positions and positioned messages a second that one block of the map takes; a busier one is split, and so is one
+    with so large a part of all of them that it could not be shared out among the nodes."""
     block_border: float = 100.0
     """How far beyond its block's border a client may go before it belongs to another: metres, or units of the plane."""
     block_depth: int = 2

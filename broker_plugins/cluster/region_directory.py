@@ -26,6 +26,10 @@ TOLERANCE = 0.25
 """How far above its share a node may be before a block moves."""
 GENTLY = 0.1
 """The share of the blocks that may leave living nodes in one version while they are busy, at least one."""
+SHARES = 4
+"""Blocks into which what one node carries is divided at least, so that there is something to share out."""
+SMALLEST = 1 / 32
+"""But no block is split for that below this part of the capacity."""
 SAME = 0.5
 """Slow regions that share so much of what they cover together are the same: their borders are left alone."""
 
@@ -91,18 +95,22 @@ def balanced(tree: RegionTree, nodes: Collection[str], loads: Mapping[str, float
 
 
 def adapted(
-    tree: RegionTree, loads: Mapping[str, float], sample: Places, *, depth: int, most_blocks: int
+    tree: RegionTree, loads: Mapping[str, float], sample: Places, *, nodes: int, depth: int, most_blocks: int
 ) -> RegionTree:
     """Split what is too heavy and merge what is light, down to the first blocks.
+
+    Too heavy is what is above the capacity, and what is so large a part of all there is that it could not be shared out
+    among the nodes.
 
     Args:
         tree: the version in force.
         loads: what blocks weigh now, in the unit of the capacity.
         sample: places where that load is.
+        nodes: how many nodes there are to share it.
         depth: blocks are not merged beyond the first ones.
         most_blocks: if splitting came to more, the heaviest blocks stay heavier than the capacity.
     """
-    factor = 1.0
+    factor = _measure(math.fsum(loads.values()), nodes, tree.limits.capacity)
     while True:
         weights = {block.id: loads.get(block.id, 0.0) / factor for block in tree}
         _hold(weights, depth, tree.limits)
@@ -113,6 +121,12 @@ def adapted(
     if {block.id for block in found} == {block.id for block in tree}:
         return tree  # only loads differ: nobody needs to hear of that
     return replace_version(found, tree.version + 1)
+
+
+def _measure(total: float, nodes: int, capacity: float) -> float:
+    """The part of the capacity from which on a block is split; halved or doubled, so that it does not waver."""
+    part = total / (nodes * SHARES * capacity)
+    return 1.0 if part >= 1 else max(SMALLEST, 2.0 ** math.ceil(math.log2(part)) if part > 0 else SMALLEST)
 
 
 def _hold(weights: dict[str, float], depth: int, limits: Limits) -> None:

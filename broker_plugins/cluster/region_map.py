@@ -50,14 +50,15 @@ def draw(chart: Chart, nodes: Sequence[str], width: int = WIDTH, height: int = H
     blocks = sorted(chart.blocks, key=lambda block: block.id.startswith("r"), reverse=True)  # R blocks lie on top
     cells = [[_at(blocks, frame, column, row, width, height) for column in range(width)] for row in range(height)]
     lines = []
-    for row in range(height):
-        line = ""
-        for column in range(width):
-            block = cells[row][column]
-            beside = column > 0 and cells[row][column - 1] is not block
-            below = row > 0 and cells[row - 1][column] is not block
-            line += "┼" if beside and below else "│" if beside else "─" if below else _letter(chart, letters, block)
-        lines.append(line)
+    for row, line in enumerate(cells):
+        above, below = cells[max(row - 1, 0)], cells[min(row + 1, height - 1)]
+        text = ""
+        for column, block in enumerate(line):
+            # A block has a border where there is room for a letter, too.
+            beside = line[max(column - 1, 0)] is not block and line[min(column + 1, width - 1)] is block
+            over = above[column] is not block and below[column] is block
+            text += "┼" if beside and over else "│" if beside else "─" if over else _letter(chart, letters, block)
+        lines.append(text)
     west, south, east, north = frame
     sides = f"west {west:g} south {south:g} east {east:g} north {north:g}"
     owned = {node: sum(block.owner == node for block in chart.blocks) for node in nodes}

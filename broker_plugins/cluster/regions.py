@@ -313,6 +313,7 @@ class Regions(Part):
                 laid,
                 loads.by_block(laid),
                 loads.sample(),
+                nodes=len(nodes),
                 depth=options.block_depth,
                 most_blocks=options.max_blocks,
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ def loads_of(tree: RegionTree, places: list[tuple[float, float]]) -> dict[str, f
 
 
 def adapt(tree: RegionTree, places: list[tuple[float, float]], most: int = 1000) -> RegionTree:
-    return adapted(tree, loads_of(tree, places), sample(places), depth=1, most_blocks=most)
+    return adapted(tree, loads_of(tree, places), sample(places), nodes=1, depth=1, most_blocks=most)
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,6 +90,20 @@ def test_blocks_are_shared_among_all_and_come_back_a_few_at_a_time() -> None:
     assert changes(tree, without).moves == owned["c"]
     back = balanced(without, {"a", "b", "c"}, loads_of(without, places))
     assert 0 < changes(without, back).moves <= len(tree) * GENTLY
+
+
+def test_what_happens_in_one_place_of_the_world_is_shared_out_among_all_nodes() -> None:
+    places = [(126.9 + x / 100, 37.5 + y / 100) for x in range(10) for y in range(10)]
+    tree = first_tree(WGS84, Limits(capacity=500), {"a", "b", "c"}, 1)
+    assert len({tree.home(*place).owner for place in places}) == 1
+    for _ in range(40):
+        loads = loads_of(tree, places)
+        tree = adapted(tree, loads, sample(places), nodes=3, depth=1, most_blocks=1000)
+        tree = balanced(tree, {"a", "b", "c"}, loads_of(tree, places))
+    carried = Counter(tree.home(*place).owner for place in places)
+    assert max(carried.values()) < 45
+    calm = adapted(tree, loads_of(tree, places[::40]), sample(places[::40]), nodes=3, depth=1, most_blocks=1000)
+    assert len(calm) == 4, "so little is not worth it"
 
 
 def test_the_number_of_blocks_is_bounded() -> None:

@@ -32,7 +32,7 @@ def test_blocks_have_their_owners_letters_and_borders() -> None:
         "bbbbbbbb│???????",
         "bbbbbbbb│???????",
         "bbbbbbbb│???????",
-        "────────┼───────",
+        "──aaaa──┼───────",
         "aa┼───│a│bbbbbbb",
         "aa│bbb│a│bbbbbbb",
         "aa────aa│bbbbbbb",
