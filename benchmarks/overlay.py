@@ -171,9 +171,9 @@ def _finished(outcome: Outcome, tree: OverlayTree, events: int) -> Outcome:
 def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     """Run every world, then the brokers."""
     report = Report("overlay")
-    events = 400 if quick else 3_000
-    for hosts in (100,) if quick else (100, 300):
-        for world in worlds(hosts, 8 if quick else 30):
+    events = 300 if quick else 1_500
+    for hosts, boxes in ((100, 8),) if quick else ((100, 30), (300, 10)):
+        for world in worlds(hosts, boxes):
             progress(f"{hosts} peers, {world.name}")
             _measure_world(report, world, events)
     measure_nodes(report, quick, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from contextlib import ExitStack, suppress
 
@@ -50,7 +51,7 @@ class Crowd:
 
     def ready(self) -> None:
         """Every node knows what the others want."""
-        for node in "abc":
+        for node in "abc" if not self.publishers else "":
             self.publishers[node] = self._stack.enter_context(
                 connect(self._nodes.port(node), f"publisher-{self.topic}-{node}")
             )
@@ -244,3 +245,38 @@ def test_retained_messages_for_the_best_are_retained_everywhere(nodes: Cluster) 
                 got = late.messages(1, BOUND_S)[0]
                 assert got.retain
                 assert got.payload == b'{"n":1,"age":3}'
+
+
+def test_a_session_that_moves_keeps_the_age_of_its_subscriptions(nodes: Cluster) -> None:
+    with ExitStack() as stack:
+        crowd = Crowd(nodes, stack, "moved/1")
+        text = "$where/age=0..5/moved/1"
+        old = crowd.client("a", "moved-old", (text, 1), clean=False)
+        crowd.client("c", "moved-young", (text, 1))
+        old.send(DISCONNECT)
+        old.wait_until_closed()
+        crowd.wires["moved-old"] = stack.enter_context(connect(nodes.port("b"), "moved-old", clean=False))
+        crowd.ready()
+        for number, node in enumerate("abc"):
+            crowd.publish(node, "/@top:1", {"n": number, "age": 3}, 1)
+            assert crowd.heard(node, 1) == {"moved-old": [number], "moved-young": []}
+
+
+def test_who_sits_on_a_node_that_does_not_answer_is_left_out(nodes: Cluster) -> None:
+    with ExitStack() as stack:
+        crowd = Crowd(nodes, stack, "silent/1")
+        crowd.client("c", "silent-c", ("$where/age=0..5/silent/1", 1))
+        crowd.client("b", "silent-b", ("$where/age=0..10/silent/1", 1))
+        crowd.client("a", "silent-a", ("$where/age=0..20/silent/1", 1))
+        crowd.ready()
+        paused = nodes.nodes["c"].process
+        paused.send_signal(signal.SIGSTOP)
+        try:
+            crowd.publish("a", "/@top:1", {"n": 1, "age": 3}, 1)
+            message = crowd.wires["silent-b"].messages(1, BOUND_S)[0]
+            assert json.loads(message.payload)["n"] == 1
+        finally:
+            paused.send_signal(signal.SIGCONT)
+        crowd.ready()
+        crowd.publish("a", "/@top:1", {"n": 2, "age": 3}, 1)
+        assert crowd.heard("a", 1) == {"silent-c": [2], "silent-b": [], "silent-a": []}
