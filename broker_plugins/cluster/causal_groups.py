@@ -14,56 +14,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker_plugins.causal import CausalNode, ControlFormatError, DropReason, Roster, RosterError, decode, grain_of
-from broker_plugins.cluster.causal_rules import digest
-from broker_plugins.cluster.causal_wire import Seated
-from broker_plugins.cluster.clock_watch import ClockWatch
-from broker_plugins.cluster.node import Part
-from broker_plugins.cluster.seats import Seat, Seats, claim, read, release
-from broker_plugins.cluster.wire import encode
+from broker_plugins.causal import ControlFormatError, DropReason, decode, grain_of
+from broker_plugins.cluster.causal_members import CausalMembers, label_of
+from broker_plugins.cluster.causal_moves import CausalMoves
 from broker_plugins.engine import Message
 from broker_plugins.engine.topics import matches
 from broker_plugins.engine.work import drive
 
 if TYPE_CHECKING:
-    import asyncio
+    from asyncio import Future, TimerHandle
     from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 
     from broker_plugins.causal import Outcome
-    from broker_plugins.cluster.causal_rules import GroupRule
+    from broker_plugins.cluster.causal_members import Group
     from broker_plugins.cluster.node import Node
     from broker_plugins.cluster.wire import Frame
 
 log = logging.getLogger(__name__)
 
-SEATS: Final = "causal-seats"
 STATUS_TOPIC: Final = "$SYS/broker/locus/causal"
 STATUS_BEATS: Final = 5
-LOOK_BEATS: Final = 5
-"""How often a node without a known seat is looked for in the directory."""
 MAX_TOPICS: Final = 65_536
-GRACE_PART: Final = 25
-"""A release may be late by a 25th of the lifetime, 10 ms of 250, before the message is dropped instead."""
 
 
-class Group:
-    """One causal group on this node.
-
-    Args:
-        rule: its topics and lifetime.
-    """
-
-    __slots__ = ("member", "refused", "rule")
-
-    def __init__(self, rule: GroupRule) -> None:
-        self.rule = rule
-        self.member: CausalNode | None = None
-        """This node as a member; None until it has a seat."""
-        self.refused: set[str] = set()
-        """Nodes whose clocks are too far off for this lifetime."""
-
-
-class CausalGroups(Part):
+class CausalGroups(CausalMembers):
     """Stamps what is published here in a group, and holds what comes from other nodes until it is its turn.
 
     Args:
@@ -72,20 +46,12 @@ class CausalGroups(Part):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        rules = node.options.causal_rules
-        self.groups = [Group(rule) for rule in rules]
-        self._digest = digest(rules)
         self._of: dict[str, Group | None] = {}
-        self._clocks = ClockWatch(node)
-        self._roster = Roster()
-        self._slot: int | None = None
-        self._seated: dict[str, tuple[int, Seat]] = {}
-        self._odd: set[str] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self.moves = CausalMoves(self)
+        self._timer: TimerHandle | None = None
         self._rings_at = 0
-        self._released: deque[Message] = deque()
+        self._released: deque[Message | Future[None]] = deque()
         self._handing = False
-        self._beats = 0
         self._status = b""
 
     def group_of(self, topic: str) -> Group | None:
@@ -105,176 +71,15 @@ class CausalGroups(Part):
         """Whether a topic is in a group."""
         return self.group_of(topic) is not None
 
-    # Seats.
-
-    def subjects(self) -> Mapping[str, tuple[type[Any], Callable[[Any], None]]]:
-        """Who takes a seat."""
-        return {"seated": (Seated, self._on_seated)} if self.groups else {}
-
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
-        """What time it is here."""
-        return self._clocks.questions()
-
-    async def joined(self) -> None:
-        """Take a seat, learn those of the others, and ask them the time."""
-        if not self.groups:
-            return
-        node = self.node
-        mine = Seat(node.name, node.incarnation, self._digest)
-        try:
-            value = await node.fabric.directory_change(
-                SEATS, lambda value: claim(value, mine, node.wall_us() / 1e6, self._slot)
-            )
-            self._learn(read(value))
-        except (RosterError, msgspec.MsgspecError) as error:
-            log.warning("causal groups: this node has no seat, its messages go unordered: %s", error)
-            return
-        slot, _ = self._seated[node.name]
-        self._sit(slot)
-        seated = Seated(node.name, slot, node.incarnation, self._digest)
-        await node.fabric.publish(node.fabric.subject("seated"), encode(seated))
-        others = [name for name in await node.fabric.leased() if name != node.name]
-        await self._measure(others)
-
-    async def _measure(self, nodes: list[str]) -> None:
-        await self._clocks.ask_all(nodes)
-        self._judge_clocks()
-
-    def _sit(self, slot: int) -> None:
-        """Be a member of all groups, under this number."""
-        if slot == self._slot:
-            return
-        self._slot = slot
-        options = self.node.options
-        for group in self.groups:
-            last = 0 if group.member is None else group.member.state.clock.last
-            group.member = CausalNode(
-                _label(self.node.name, slot),
-                self._roster,
-                lifetime_us=group.rule.lifetime_us,
-                skew_us=round(options.causal_skew_ms * 1000),
-                room_limit=options.max_causal_waiting,
-                grace_us=group.rule.lifetime_us // GRACE_PART,
-                resume_after=last,
-                grain_us=grain_of(group.rule.lifetime_us),
-            )
-
-    def _on_seated(self, seated: Seated) -> None:
-        if seated.node == self.node.name:
-            return
-        if seated.slot == self._slot:
-            log.warning("node %s has taken the seat of this node: the directory was lost; taking another", seated.node)
-            self._slot = None
-            self.node.work(self.joined())
-        self._seat(seated.slot, Seat(seated.node, seated.incarnation, seated.groups))
-
-    def _learn(self, seats: Seats) -> None:
-        for slot, seat in seats.taken.items():
-            self._seat(slot, seat)
-
-    def _seat(self, slot: int, seat: Seat) -> None:
-        known = self._seated.get(seat.node)
-        if known is not None and (known[1].incarnation > seat.incarnation or known == (slot, seat)):
-            return
-        self._seat_sender(slot, seat.node)
-        self._seated[seat.node] = slot, seat
-        if seat.groups != self._digest:
-            log.warning(
-                "node %s has other causal groups than this one: messages between the two go unordered; "
-                "write the same `causal:` on all nodes, in the same order",
-                seat.node,
-            )
-
-    def _seat_sender(self, slot: int, name: str) -> None:
-        """Let a number stand for a node; one that was given up before may have stood for another."""
-        label = _label(name, slot)
-        if self._roster.knows_slot(slot):
-            if (former := self._roster.name(slot)) == label:
-                return
-            self._roster.leave(former, self.node.wall_us())
-        self._roster.join(label, slot)
-
-    def came(self, node: str) -> None:
-        """Another node is there: how far is its clock off?"""
-        if self.groups:
-            self._odd.discard(node)
-            self._clocks.offsets.forget(node)
-            self.node.work(self._measure([node]))
-
-    def forgotten(self, node: str) -> None:
-        """Give the seat of a node back that is not expected any more."""
-        if self._seated.pop(node, None) is not None:
-            self.node.work(self._release(node))
-
-    async def _release(self, node: str) -> None:
-        now = self.node.wall_us() / 1e6
-        await self.node.fabric.directory_change(SEATS, lambda value: release(value, node, now))
+        """What time it is here, and what a client may have heard here."""
+        return {**super().questions(), **self.moves.questions()}
 
     async def beat(self) -> None:
-        """Ask clocks again, look for nodes whose seat is not known, tell how it goes."""
-        if not self.groups:
-            return
-        if self._slot is None:
-            await self.joined()
-        if self._clocks.due():
-            self.node.work(self._measure(self.node.members.alive()))  # who does not answer must not hold up the beat
-        self._beats += 1
-        if self._beats % LOOK_BEATS == 0:
-            await self._look_for_seats()
-        if self._beats % STATUS_BEATS == 0:
+        """Look after the seats, and tell how it goes."""
+        await super().beat()
+        if self.groups and self.beats % STATUS_BEATS == 0:
             self._tell()
-
-    async def _look_for_seats(self) -> None:
-        missing = [name for name in self.node.members.alive() if name not in self._seated]
-        if not missing:
-            return
-        value, _ = await self.node.fabric.directory_get(SEATS)
-        self._learn(read(value))
-        for name in missing:
-            if name not in self._seated and name not in self._odd:
-                self._odd.add(name)
-                log.warning(
-                    "node %s has no causal groups: messages to it go unordered; write `causal:` there too", name
-                )
-
-    # Clocks.
-
-    def _judge_clocks(self) -> None:
-        """Widen the margins by what is known of the others' clocks, and refuse who is hopeless."""
-        now = self.node.wall_us()
-        part = self.node.options.causal_clock_part
-        floor = self.node.options.causal_skew_ms * 1000
-        for group in self.groups:
-            lifetime_us = group.rule.lifetime_us
-            widest = floor
-            for name, (_, seat) in self._seated.items():
-                apart = self._clocks.offsets.apart_us(name, now)
-                if apart is None or seat.groups != self._digest:
-                    continue
-                if apart <= part * lifetime_us:
-                    widest = max(widest, apart)
-                    if name in group.refused:
-                        group.refused.discard(name)
-                        log.info("the clock of node %s serves for %s again: ordered", name, group.rule.filter)
-                elif name not in group.refused:
-                    group.refused.add(name)
-                    self.node.counters.causal_refusals += 1
-                    self._complain(name, group, now)
-            if group.member is not None:
-                group.member.allow_skew(round(widest))
-
-    def _complain(self, name: str, group: Group, now: int) -> None:
-        best = self._clocks.offsets.best(name, now)
-        assert best is not None
-        log.warning(
-            "REFUSED: causal group %s with node %s: its clock is off by %.0f ms, give or take %.0f, and a message "
-            "lives %.0f ms. Messages between the two go unordered. Set the clocks (NTP), or see causal_clock_part",
-            group.rule.filter,
-            name,
-            best.offset_us / 1000,
-            best.error_at(now) / 1000,
-            group.rule.lifetime_us / 1000,
-        )
 
     # Out.
 
@@ -284,9 +89,9 @@ class CausalGroups(Part):
         labels: dict[str, str] = {}
         if member is not None:
             for name in nodes:
-                seated = self._seated.get(name)
-                if seated is not None and seated[1].groups == self._digest and name not in group.refused:
-                    labels[_label(name, seated[0])] = name
+                slot = self.slot_of(name, group)
+                if slot is not None:
+                    labels[label_of(name, slot)] = name
         counters = self.node.counters
         counters.causal_unordered += len(nodes) - len(labels)
         if member is None or not labels:
@@ -301,6 +106,14 @@ class CausalGroups(Part):
         counters.causal_control_bytes += sum(map(len, outgoing.control.values()))
         return {labels[label]: control for label, control in outgoing.control.items()}
 
+    def past(self, group: Group, name: str) -> bytes:
+        """What must come before anything that was heard here is answered on another node; empty if nothing must."""
+        slot, member = self.slot_of(name, group), group.member
+        if slot is None or member is None or not any(mask >> slot & 1 for mask in member.state.entries.values()):
+            return b""
+        label = label_of(name, slot)
+        return member.send(self.node.wall_us(), [label]).control[label]
+
     # In.
 
     def take(self, message: Message, frame: Frame, origin: str) -> bool:
@@ -312,20 +125,27 @@ class CausalGroups(Part):
             self.node.counters.causal_unordered += 1
             return True
         try:
-            control = decode(frame.causal, self._slot or 0, group.rule.lifetime_us)
+            self.receive(group, frame.causal, message, origin)
         except ControlFormatError as error:
             self.node.counters.unreadable += 1
             log.warning("a message from node %s is left out: %s", origin, error)
-            return False
-        now = self.node.wall_us()
-        if self._slot is None or group.member is None or not control.destinations >> self._slot & 1:
-            # It was sent to this node's life before: nobody waited here for what comes before it.
-            self._dropped(message, DropReason.LATE if control.deadline < now else DropReason.STRANGER)
-            return False
-        self._seat_sender(control.sender, origin)
-        self._work_off(group.member.receive(now, control, message))
-        self._set_timer()
         return False
+
+    def receive(self, group: Group, data: bytes, what: Message | Future[None], origin: str) -> None:
+        """Publish a message, or say that its time has come, when everything before it has been published.
+
+        Raises:
+            ControlFormatError: the control information cannot be read.
+        """
+        control = decode(data, self.slot or 0, group.rule.lifetime_us)
+        now = self.node.wall_us()
+        if self.slot is None or group.member is None or not control.destinations >> self.slot & 1:
+            # It was sent to this node's life before: nobody waited here for what comes before it.
+            self._dropped(what, DropReason.LATE if control.deadline < now else DropReason.STRANGER)
+            return
+        self.seat_sender(control.sender, origin)
+        self._work_off(group.member.receive(now, control, what))
+        self._set_timer()
 
     def _set_timer(self) -> None:
         """Be called when the next message has waited long enough."""
@@ -358,6 +178,8 @@ class CausalGroups(Part):
         for drop in outcome.drops:
             self._dropped(drop.payload, drop.reason)
         for delivery in outcome.deliveries:
+            if not isinstance(delivery.payload, Message):
+                continue
             counters.causal_delivered += 1
             if delivery.waited_us:
                 counters.causal_waited += 1
@@ -366,7 +188,10 @@ class CausalGroups(Part):
         if outcome.deliveries:
             self._hand_over([delivery.payload for delivery in outcome.deliveries])
 
-    def _dropped(self, message: Message, reason: DropReason) -> None:
+    def _dropped(self, message: Message | Future[None], reason: DropReason) -> None:
+        if not isinstance(message, Message):
+            _tell(message)
+            return
         counters = self.node.counters
         if reason is DropReason.LATE:
             counters.causal_late += 1
@@ -383,12 +208,15 @@ class CausalGroups(Part):
         if message.retain:
             self.node.engine.retain(message)  # what is kept is the newest of all nodes, however it came
 
-    def _hand_over(self, messages: list[Message]) -> None:
+    def _hand_over(self, messages: list[Message | Future[None]]) -> None:
         """Publish messages here, in their order."""
         engine = self.node.engine
         if engine.guard is None:
             for message in messages:
-                engine.publish(message)
+                if isinstance(message, Message):
+                    engine.publish(message)
+                else:
+                    _tell(message)
             return
         self._released.extend(messages)
         if not self._handing:
@@ -397,7 +225,11 @@ class CausalGroups(Part):
 
     def _publish_released(self) -> Generator[Awaitable[Any] | None, Any, None]:
         while self._released:
-            yield from self.node.engine.publish_guarded(self._released.popleft())
+            message = self._released.popleft()
+            if isinstance(message, Message):
+                yield from self.node.engine.publish_guarded(message)
+            else:
+                _tell(message)
 
     def _handed(self) -> None:
         self._handing = False
@@ -410,12 +242,12 @@ class CausalGroups(Part):
         """The groups and the clocks of the other nodes, as they are now."""
         now = self.node.wall_us()
         clocks: dict[str, object] = {}
-        for name in self._seated:
-            best = self._clocks.offsets.best(name, now)
+        for name in self.seated:
+            best = self.clocks.offsets.best(name, now)
             if best is not None:
                 clocks[name] = {"offset_us": best.offset_us, "error_us": best.error_at(now)}
         return {
-            "slot": self._slot,
+            "slot": self.slot,
             "groups": [_told(group) for group in self.groups],
             "clocks": clocks,
         }
@@ -427,9 +259,9 @@ class CausalGroups(Part):
             self.node.engine.publish(Message(STATUS_TOPIC, payload, retain=True, volatile=True))
 
 
-def _label(name: str, slot: int) -> str:
-    """A member by name and seat: two lives of a node are two members."""
-    return f"{name}#{slot}"
+def _tell(waiting: Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _told(group: Group) -> dict[str, object]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from broker_plugins.cluster.announcing import Announcing
-    from broker_plugins.cluster.causal_groups import CausalGroups, Group
+    from broker_plugins.cluster.causal_groups import CausalGroups
+    from broker_plugins.cluster.causal_members import Group
     from broker_plugins.cluster.convergence import Convergence
     from broker_plugins.cluster.node import Node, Part
     from broker_plugins.engine import Message, Selection

@@ -266,20 +266,24 @@ class ClusterPlugin(Plugin):
         """Ask the other nodes to let go of a client before it gets its session here."""
         if not self._informed.is_set():
             return self._claim_informed(connect)
-        return self.moving.claim(connect)
+        return self.causal.moves.follow(connect.client_id, self.moving.claim(connect))
 
     async def _claim_informed(self, connect: Connect) -> None:
         try:
             await asyncio.wait_for(self._informed.wait(), INFORMED_S)
         except TimeoutError:
             self._informed.set()
-        claim = self.moving.claim(connect)
+        claim = self.causal.moves.follow(connect.client_id, self.moving.claim(connect))
         if claim is not None:
             await claim
 
     def on_connect(self, session: Session) -> ConnectCode | None:
         """Refuse clients while this node is drained."""
         return self.handover.refuses(session)
+
+    def on_disconnected(self, session: Session, reason: str) -> None:  # noqa: ARG002  whatever it was
+        """Remember who was here: it may have heard something."""
+        self.causal.moves.gone(session.client_id)
 
     def on_session_ended(self, session: Session) -> None:
         """Forget where a session came from or went to."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_plugins.cluster.causal_groups import CausalGroups
-from broker_plugins.cluster.causal_wire import AskTime, Seated
+from broker_plugins.cluster.causal_wire import AskPast, AskTime, Seated
 from broker_plugins.cluster.node import Node
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
 from broker_plugins.cluster.wire import Frame, decode, encode
@@ -65,6 +65,7 @@ class Member:
             guard=None,
             publish=lambda message: self.got.append(message.payload),
             retain=lambda message: self.kept.append(message.payload),
+            sessions={},
             loop=SimpleNamespace(call_later=lambda s, act: world.at(world.now_us + round(s * 1e6), act)),
         )
         self.node.fabric = self  # type: ignore[assignment]
@@ -91,7 +92,8 @@ class Member:
         return list(self.world.parts)
 
     async def ask(self, node: str, question: bytes) -> bytes:
-        return encode(self.world.parts[node].part.questions()[AskTime](decode(question, AskTime)))
+        asked: AskTime | AskPast = decode(question, AskTime | AskPast)  # type: ignore[arg-type]  # a union
+        return encode(self.world.parts[node].part.questions()[type(asked)](asked))
 
     # Messages.
 
@@ -234,6 +236,37 @@ def test_where_access_control_is_asked_messages_stay_in_order() -> None:
         assert b.got == [b"1", b"3"]
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_what_a_client_heard_follows_it_to_another_node() -> None:
+    async def run() -> None:
+        world = World()
+        a, b, c = [await asyncio.to_thread(Member, world, name) for name in "abc"]
+        c.node.engine.loop = asyncio.get_running_loop()
+        c.node.members = SimpleNamespace(alive=lambda: ["a", "b"])  # type: ignore[assignment]
+        heard = a.send(b"heard", ["b", "c"])
+        b.take(heard["b"], "a")
+        await _done(c.part.moves.follow("stranger", None))
+        b.part.moves.gone("client")
+        let_in = asyncio.ensure_future(_done(c.part.moves.follow("client", None)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not let_in.done(), "what it heard is not here yet"
+        c.take(heard["c"], "a")
+        await let_in
+        assert c.got == [b"heard"]
+        again = asyncio.ensure_future(_done(c.part.moves.follow("client", None)))
+        await again
+        b.part.moves.gone("other")
+        world.now_us += 3 * LIFE_US
+        assert not b.part.moves._was_here("other"), "what it heard has expired"
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+async def _done(awaitable: Awaitable[None] | None) -> None:
+    if awaitable is not None:
+        await awaitable
 
 
 def test_margins_grow_with_what_is_measured() -> None:
