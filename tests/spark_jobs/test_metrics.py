@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter, defaultdict
+from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,16 @@ from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import FAN_IN, Lake
 from spark_jobs.metrics import Metrics, cube_directory, gauges, history, read_cube
 from spark_jobs.ranges import live
+from spark_jobs.windows import COUNTS, QUANTILES, RATES
+from tests.spark_jobs.recorded_day import (
+    SECOND,
+    counted,
+    gauge,
+    latencies,
+    quantile,
+    recorded_day,
+    write_day,
+)
 from tests.spark_jobs.spools import START_US, write
 
 if TYPE_CHECKING:
@@ -21,111 +32,79 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.spark_jobs.recorded_day import Day, Place
+
 pytestmark = pytest.mark.xdist_group("spark")
-SECOND = 1_000_000
 
 
-def day(dice: random.Random, count: int) -> dict[str, list[dict[str, Any]]]:
-    """Records of three minutes, in the order in which they happened."""
-    times = sorted(START_US + dice.randrange(180 * SECOND) for _ in range(count))
-    topics = ["cars/1/pos", "cars/2/pos", "jobs", "locus/metrics/n1/1s"]
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for at in times:
-        base = {"at": at, "topic": dice.choice(topics), "bytes": dice.randrange(100), "weight": dice.choice([1.0, 4.0])}
-        place = {"lon": dice.uniform(126, 128), "lat": dice.uniform(37, 38)} if dice.random() < 0.5 else {}
-        found["publishes"].append({**base, **place})
-        found["deliveries"].append({**base, "latency_us": dice.choice([None, 1, int(dice.lognormvariate(7, 1))])})
-        if dice.random() < 0.1:
-            found["drops"].append({**base, "reason": "dropped_qos0"})
-        if dice.random() < 0.1:
-            found["matches"].append({**base, "accuracy": dice.random()})
-        if dice.random() < 0.1:
-            found["retained_decisions"].append({**base, "saved": dice.random() < 0.5, "wait_s": 1.0})
-        if dice.random() < 0.2:
-            found["subscriptions"].append(
-                {"at": at, "event": "subscribed" if dice.random() < 0.6 else "unsubscribed", "client": "c"}
-            )
-    return found
-
-
-def brute_force(records: dict[str, list[dict[str, Any]]], seconds: int) -> dict[Any, Counter[str]]:
-    """Counts by window, scope and key, one record at a time."""
-    found: dict[Any, Counter[str]] = defaultdict(Counter)
-    for name, rows in records.items():
-        for row in rows:
-            if name == "subscriptions" or row["topic"].startswith("locus/metrics/"):
-                continue
-            start = (row["at"] - START_US) // SECOND // seconds * seconds
-            places = [("node", ""), ("prefix", row["topic"].split("/")[0])]
-            if name == "publishes" and "lon" in row:
-                places.append(("cell", encode_geohash(row["lon"], row["lat"], CELL_CHARACTERS)))
-            for scope, key in places:
-                sums = found[start, scope, key]
-                sums[name] += row["weight"]
-                if name == "publishes":
-                    sums["published_bytes"] += row["weight"] * row["bytes"]
-                if name == "retained_decisions" and row["saved"]:
-                    sums["retained_bytes_saved"] += row["weight"] * row["bytes"]
-    return found
-
-
-def test_metrics_equal_brute_force_on_late_doubled_and_disordered_segments(spark: SparkSession, tmp_path: Path) -> None:
-    dice = random.Random(7)
-    records, spool, lake = day(dice, 400), tmp_path / "spool", Lake(tmp_path / "lake")
-    paths = []
-    for name, rows in records.items():
-        for first in range(0, len(rows), 100):
-            paths += write(spool, name, rows[first : first + 100], first + 1)
-            if dice.random() < 0.4 and first:  # once more, and the half before
-                paths += write(spool, name, rows[first - 50 : first + 100], first - 49)
-    dice.shuffle(paths)
+def take_in(spark: SparkSession, tmp_path: Path, seed: int) -> tuple[Day, Lake, dict[str, bytes]]:
+    """A day in the lake, in some commits with the metrics brought up to date in between; and what was shown."""
+    day, spool, lake = recorded_day(seed, 150), tmp_path / "spool", Lake(tmp_path / "lake")
+    paths = write_day(spool, day, seed)
     topics: dict[str, bytes] = {}
     ingestion, metrics = Ingestion(spark, spool, lake), Metrics(spark, lake, topics.__setitem__)
-    for start in range(0, len(paths), 20):
-        ingestion.take(paths[start : start + 20])
-        if start == 20:
+    for start in range(0, len(paths), len(paths) // 4):
+        ingestion.take(paths[start : start + len(paths) // 4])
+        if start:
             metrics.catch_up()
-    metrics.catch_up()
+    assert ingestion.ledger.counts.doubled > 0, "segments did come twice"
+    assert ingestion.ledger.counts.rows == sum(map(len, day.values()))
+    return day, lake, topics
+
+
+def test_metrics_equal_brute_force_on_a_day_of_late_doubled_and_disordered_segments(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    day, lake, topics = take_in(spark, tmp_path, seed=7)
     for seconds in (1, 10, 60):
-        rows = history(spark, lake, seconds).collect()
-        expected = brute_force(records, seconds)
-        compared = set()
-        for row in rows:
-            sums = expected[int(row.start.timestamp()) - START_US // SECOND, row.scope, row.key]
-            compared.add((int(row.start.timestamp()) - START_US // SECOND, row.scope, row.key))
-            for metric in ("publishes", "published_bytes", "deliveries", "drops", "matches", "retained_bytes_saved"):
-                assert row[metric] == sums[metric], (row, metric)
-            assert row.publishes_per_s == sums["publishes"] / seconds
-        assert {place for place, sums in expected.items() if sums} <= compared
-    _check_quantiles(records, history(spark, lake, 60).collect())
-    _check_gauges(records, gauges(read_cube(spark, lake), 60).collect())
-    shown = json.loads(topics["locus/metrics/n1/1min"])
-    assert shown["publishes"] == brute_force(records, 60)[60, "node", ""]["publishes"], "the last whole minute"
+        found = {
+            (int(row.start.timestamp()), row.node, row.scope, row.key): row.asDict()
+            for row in history(spark, lake, seconds).collect()
+        }
+        expected, latency = counted(day, seconds), latencies(day, seconds)
+        assert {place for place, sums in expected.items() if sums.total()} <= found.keys()
+        for place, row in found.items():
+            _check_sums(row, expected.get(place, Counter()), seconds)
+            _check_quantiles(row, latency.get(place, []))
+        _check_gauges(day, seconds, gauges(read_cube(spark, lake), seconds).collect())
+        _check_shown(day, seconds, topics, expected)
 
 
-def _check_quantiles(records: dict[str, list[dict[str, Any]]], rows: list[Any]) -> None:
+def _check_sums(row: dict[str, Any], sums: Counter[str], seconds: int) -> None:
+    for metric in (*RATES, *COUNTS):
+        assert row[metric] == pytest.approx(sums[metric], rel=1e-9), (row, metric)
+    for metric in RATES:
+        assert row[f"{metric}_per_s"] == pytest.approx(sums[metric] / seconds), (row, metric)
+    mean = sums["match_width"] / sums["matches"] if sums["matches"] else None
+    assert row["match_width_mean"] == (None if mean is None else pytest.approx(mean))
+
+
+def _check_quantiles(row: dict[str, Any], values: list[tuple[int, float]]) -> None:
+    for share in QUANTILES:
+        found = row[f"latency_p{share * 100:g}_us"]
+        assert found == (pytest.approx(quantile(values, share), rel=0.025) if values else None), row
+
+
+def _check_gauges(day: Day, seconds: int, rows: list[Any]) -> None:
+    assert {row.node for row in rows} == {"n1", "n2"}
     for row in rows:
-        if row.scope != "node":
-            continue
-        weighed = sorted(
-            (record["latency_us"], record["weight"])
-            for record in records["deliveries"]
-            if record["latency_us"] is not None
-            and not record["topic"].startswith("locus/metrics/")
-            and (record["at"] - START_US) // SECOND // 60 * 60 == int(row.start.timestamp()) - START_US // SECOND
-        )
-        for share, found in ((0.5, row.latency_p50_us), (0.99, row.latency_p99_us)):
-            below, whole = 0.0, sum(weight for _, weight in weighed)
-            exact = next(latency for latency, weight in weighed if (below := below + weight) >= share * whole)
-            assert found == pytest.approx(exact, rel=0.025)
+        end_us = (int(row.start.timestamp()) + seconds) * SECOND
+        assert row.connections == gauge(day, "sessions", row.node, end_us), row
+        assert row.subscriptions == gauge(day, "subscriptions", row.node, end_us), row
 
 
-def _check_gauges(records: dict[str, list[dict[str, Any]]], rows: list[Any]) -> None:
-    assert rows
-    for row in rows:
-        end = row.start.timestamp() * SECOND + 60 * SECOND
-        past = [record["event"] for record in records["subscriptions"] if record["at"] < end]
-        assert row.subscriptions == 2 * past.count("subscribed") - len(past)
+def _check_shown(day: Day, seconds: int, topics: dict[str, bytes], expected: dict[Place, Counter[str]]) -> None:
+    """What the topics show last: the last whole window of each node."""
+    name = {1: "1s", 10: "10s", 60: "1min"}[seconds]
+    for node in ("n1", "n2"):
+        shown = json.loads(topics[f"locus/metrics/{node}/{name}"])
+        last = max(row["at"] for (_, of, _), rows in day.items() if of == node for row in rows)
+        start = last // SECOND // seconds * seconds - seconds
+        assert datetime.fromisoformat(shown["from"]).timestamp() == start
+        sums = expected[start, node, "node", ""]
+        for metric in (*RATES, *COUNTS):
+            assert shown.get(metric, 0.0) == pytest.approx(sums[metric]), (shown, metric)
+        assert shown["connections"] == gauge(day, "sessions", node, (start + seconds) * SECOND)
 
 
 def test_a_cell_is_the_grammars_geohash() -> None:
