@@ -97,7 +97,7 @@ class CausalGroups(CausalMembers):
         if member is None or not labels:
             return {}
         ttl = None if message.clauses is None else message.clauses.ttl
-        now = self.node.wall_us()
+        now = self.node.steady_us()
         longest = group.rule.lifetime_us
         # It counts from the stamp, which is rounded down.
         life = None if ttl is None else max(1, min(round(ttl * 1e6) + now % grain_of(longest), longest))
@@ -112,7 +112,7 @@ class CausalGroups(CausalMembers):
         if slot is None or member is None or not any(mask >> slot & 1 for mask in member.state.entries.values()):
             return b""
         label = label_of(name, slot)
-        return member.send(self.node.wall_us(), [label]).control[label]
+        return member.send(self.node.steady_us(), [label]).control[label]
 
     # In.
 
@@ -138,7 +138,7 @@ class CausalGroups(CausalMembers):
             ControlFormatError: the control information cannot be read.
         """
         control = decode(data, self.slot or 0, group.rule.lifetime_us)
-        now = self.node.wall_us()
+        now = self.node.steady_us()
         if self.slot is None or group.member is None or not control.destinations >> self.slot & 1:
             # It was sent to this node's life before: nobody waited here for what comes before it.
             self._dropped(what, DropReason.LATE if control.deadline < now else DropReason.STRANGER)
@@ -163,11 +163,11 @@ class CausalGroups(CausalMembers):
                 return
             self._timer.cancel()
         self._rings_at = at
-        self._timer = self.node.engine.loop.call_later(max(0, at - self.node.wall_us()) / 1e6, self._ring)
+        self._timer = self.node.engine.loop.call_later(max(0, at - self.node.steady_us()) / 1e6, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        now = self.node.wall_us()
+        now = self.node.steady_us()
         for group in self.groups:
             if group.member is not None:
                 self._work_off(group.member.poll(now))
@@ -240,7 +240,7 @@ class CausalGroups(CausalMembers):
 
     def status(self) -> dict[str, object]:
         """The groups and the clocks of the other nodes, as they are now."""
-        now = self.node.wall_us()
+        now = self.node.steady_us()
         clocks: dict[str, object] = {}
         for name in self.seated:
             best = self.clocks.offsets.best(name, now)

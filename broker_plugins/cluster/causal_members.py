@@ -159,7 +159,7 @@ class CausalMembers(Part):
         if self._roster.knows_slot(slot):
             if (former := self._roster.name(slot)) == label:
                 return
-            self._roster.leave(former, self.node.wall_us())
+            self._roster.leave(former, self.node.steady_us())
         self._roster.join(label, slot)
 
     def came(self, node: str) -> None:
@@ -207,7 +207,7 @@ class CausalMembers(Part):
 
     def _judge_clocks(self) -> None:
         """Widen the margins by what is known of the others' clocks, and refuse who is hopeless."""
-        now = self.node.wall_us()
+        now = self.node.steady_us()
         part = self.node.options.causal_clock_part
         floor = self.node.options.causal_skew_ms * 1000
         for group in self.groups:

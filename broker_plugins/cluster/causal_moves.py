@@ -57,7 +57,7 @@ class CausalMoves:
         self._left.pop(client_id, None)
         if len(self._left) >= MAX_LEFT:
             del self._left[next(iter(self._left))]
-        self._left[client_id] = self._order.node.wall_us()
+        self._left[client_id] = self._order.node.steady_us()
 
     def _was_here(self, client_id: str) -> bool:
         engine = self._order.node.engine
@@ -65,7 +65,7 @@ class CausalMoves:
         if session is not None and session.connection is not None:
             return True
         left = self._left.get(client_id)
-        return left is not None and self._order.node.wall_us() - left <= 2 * self._longest_us
+        return left is not None and self._order.node.steady_us() - left <= 2 * self._longest_us
 
     def _answer(self, question: AskPast) -> Past:
         order = self._order

@@ -38,7 +38,7 @@ class ClockWatch:
 
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
         """What time it is here."""
-        return {AskTime: lambda _: Time(self._node.wall_us())}
+        return {AskTime: lambda _: Time(self._node.steady_us())}
 
     async def ask_all(self, nodes: Iterable[str]) -> None:
         """Ask nodes the time, all at once and each several times."""
@@ -46,7 +46,7 @@ class ClockWatch:
 
     def due(self) -> bool:
         """Whether it is time to ask again, once."""
-        now = self._node.wall_us()
+        now = self._node.steady_us()
         if abs(now - self._asked_us) < PAUSE_US:
             return False
         self._asked_us = now
@@ -55,10 +55,10 @@ class ClockWatch:
     async def _ask(self, node: str) -> None:
         question = encode(AskTime())
         for _ in range(TIMES):
-            asked = self._node.wall_us()
+            asked = self._node.steady_us()
             try:
                 answer = decode(await self._node.fabric.ask(node, question), Time)
             except (*FAULTS, WireError) as error:
                 log.debug("node %s does not say the time: %s", node, error)
                 return
-            self.offsets.add(node, sample(asked, answer.us, self._node.wall_us()))
+            self.offsets.add(node, sample(asked, answer.us, self._node.steady_us()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker_plugins.cluster.hybrid_clock import HybridClock
 from broker_plugins.cluster.members import Members
+from broker_plugins.cluster.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,13 +44,18 @@ class Node:
         self.incarnation = time.time_ns() // 1_000_000
         self.members = Members(options.lease_s, options.away_s)
         self.clock = HybridClock(lambda: self.wall_us() // 1000)
+        self._steady = SteadyClock(self.wall_us)
         self.draining = False
         """Whether this node is about to be stopped, and takes no clients."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wall_us(self) -> int:
-        """The clock of this node, in microseconds since 1970."""
+        """The wall clock of this node, in microseconds since 1970."""
         return time.time_ns() // 1000 + self._clock_offset_us
+
+    def steady_us(self) -> int:
+        """The same for deadlines: it is never set back."""
+        return self._steady.now()
 
     def work(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Do something that takes a while; what fails is logged."""

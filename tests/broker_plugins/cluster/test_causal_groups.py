@@ -60,7 +60,7 @@ class Member:
         self.counters = ClusterCounters()
         options = ClusterOptions(node=name, causal=causal)
         self.node = Node(options, self.counters)
-        self.node.wall_us = lambda: world.now_us + round(offset_ms * 1000)  # type: ignore[method-assign]
+        self.node.steady_us = lambda: world.now_us + round(offset_ms * 1000)  # type: ignore[method-assign]
         self.node.engine = SimpleNamespace(  # type: ignore[assignment]
             guard=None,
             publish=lambda message: self.got.append(message.payload),
