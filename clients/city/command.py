@@ -37,6 +37,7 @@ def add_size(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Live until interrupted, with a line every ten seconds."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("locus.client").setLevel(logging.ERROR)  # a broker that is away is said once, not by each client
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -137,6 +138,7 @@ def _live(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.live import Live
 
+    logging.getLogger("locus.client").setLevel(logging.ERROR)  # the picture says when the connection is lost
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
