@@ -22,6 +22,7 @@ from tests.brokers import free_port, locus
 
 BROKER = Path(__file__).parents[3] / "clients" / "demo" / "broker.yaml"
 PATIENCE_S = 90.0
+pytestmark = pytest.mark.xdist_group("city")
 
 
 def plugins():
