@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from broker_plugins.grammar import parse_filter
 from clients.client import LocusClient
-from clients.roaming_link import HANDOVER_TOPIC, NODES_TOPIC, RoamingLink
+from clients.roaming_link import RoamingLink
+from clients.roaming_tools import HANDOVER_TOPIC, NODES_TOPIC
 from clients.subscription import Subscription
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import socket
 import threading
 import time
 from collections import deque
@@ -20,8 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clients.errors import ConnectError
 from clients.link import Link
+from clients.roaming_tools import (
+    HANDOVER_TOPIC,
+    NODES_TOPIC,
+    Listed,
+    Told,
+    at,
+    is_over,
+    join,
+    listens,
+    share_received,
+    stop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,10 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("locus.client")
 
-HANDOVER_TOPIC = "$locus/handover"
-"""Where a node tells a roaming client to go."""
-NODES_TOPIC = "$locus/nodes"
-"""Where a node says which nodes there are."""
 _BARRIER = "$locus/handover/barrier"
 """Nobody subscribes to it: to unsubscribe from it is to ask whether everything before was seen."""
 
@@ -47,23 +53,6 @@ _TCP_S = 2.0
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _REMEMBERED = 1024
-
-
-class Told(msgspec.Struct):
-    """What a node says on `$locus/handover`."""
-
-    node: str = ""
-    address: str = ""
-    reason: str = ""
-    end: bool = False
-    """Whether it was the last message of this connection."""
-
-
-class Listed(msgspec.Struct):
-    """A node as `$locus/nodes` names it."""
-
-    node: str
-    address: str
 
 
 class RoamingLink(Link):
@@ -129,8 +118,8 @@ class RoamingLink(Link):
         """Connect to the first of the nodes that is there."""
         deadline = time.monotonic() + timeout_s
         for address in self.nodes:
-            if _listens(address, min(_TCP_S, max(0.1, deadline - time.monotonic()))):
-                self._broker = _at(self._broker, address)
+            if listens(address, min(_TCP_S, max(0.1, deadline - time.monotonic()))):
+                self._broker = at(self._broker, address)
                 break
         super().connect(max(0.1, deadline - time.monotonic()))
         self._mover.start()
@@ -152,9 +141,9 @@ class RoamingLink(Link):
     def forget_session(self, seconds: float) -> None:
         """Let the cluster forget this client: connect once with a clean session, and leave."""
         for address in dict.fromkeys([str(self._broker), *self.nodes]):
-            if not _listens(address, _TCP_S):
+            if not listens(address, _TCP_S):
                 continue
-            broker = replace(_at(self._broker, address), clean_session=True)
+            broker = replace(at(self._broker, address), clean_session=True)
             paho = broker.client(comes_back=False)
             done = threading.Event()
             paho.on_connect = lambda *_, done=done: done.set()
@@ -165,7 +154,7 @@ class RoamingLink(Link):
             paho.loop_start()
             done.wait(seconds)
             paho.disconnect()
-            _join(paho)
+            join(paho)
             return
 
     # Publishing waits while the client moves.
@@ -178,7 +167,7 @@ class RoamingLink(Link):
         with self._lock:
             self._publishing -= 1
             if len(self._infos) >= 256:
-                self._infos = [each for each in self._infos if not _is_over(each)]
+                self._infos = [each for each in self._infos if not is_over(each)]
             self._infos.append(info)
 
     def _quiet(self, seconds: float) -> bool:
@@ -190,7 +179,7 @@ class RoamingLink(Link):
             self._up = False
         while time.monotonic() < deadline:
             with self._lock:
-                waiting = self._publishing or not all(map(_is_over, self._infos))
+                waiting = self._publishing or not all(map(is_over, self._infos))
             if not waiting:
                 break
             time.sleep(0.002)
@@ -235,9 +224,9 @@ class RoamingLink(Link):
         if not self._quiet(_QUIET_S):
             self._go_on()  # the node says it again
             return
-        broker = _at(self._broker, told.address)
+        broker = at(self._broker, told.address)
         coming = self._client(broker)
-        _share_received(self._paho, coming)
+        share_received(self._paho, coming)
         with self._order:
             self._ended.clear()
             self._ending = self._paho
@@ -263,7 +252,7 @@ class RoamingLink(Link):
         self._broker = broker
         self.handovers += 1
         if old is not None:
-            _stop(old)
+            stop(old)
         logger.info("moved to node %s at %s in %.0f ms", told.node, told.address, (time.monotonic() - began) * 1000)
         self._moved(told.address)
 
@@ -271,7 +260,7 @@ class RoamingLink(Link):
         """The move came to nothing; the old node may have let go all the same."""
         with self._lock:
             self._next = None
-        _stop(coming)
+        stop(coming)
         self._end(whole=False)
         self._go_on()
         if not self._paho.is_connected():
@@ -290,15 +279,15 @@ class RoamingLink(Link):
 
     def _reaches(self, address: str) -> bool:
         """Connect again, with everything that was not acknowledged."""
-        if self._stopping.is_set() or not _listens(address, _TCP_S):
+        if self._stopping.is_set() or not listens(address, _TCP_S):
             return False
         paho = self._paho
-        _join(paho)
+        join(paho)
         with self._connected:
             self._refusal = None
             self._last.clear()
             self._twice.clear()
-        broker = _at(self._broker, address)
+        broker = at(self._broker, address)
         try:
             paho.connect(broker.host, broker.port, broker.keepalive_s)
         except OSError:
@@ -309,7 +298,7 @@ class RoamingLink(Link):
             up = self._up
         if not up:
             paho.disconnect()
-            _join(paho)
+            join(paho)
             return False
         if address != str(self._broker):
             self._broker = broker
@@ -404,52 +393,3 @@ class RoamingLink(Link):
             while self._behind:
                 self._pass_on(self._paho, self._behind.popleft())
             self._ended.set()
-
-
-def _at(broker: Broker, address: str) -> Broker:
-    """The same way in at another node.
-
-    Raises:
-        ConnectError: The address is none.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConnectError(f"{address!r} is no address of a node: give host:port")
-    return replace(broker, host=host.strip("[]"), port=int(port))
-
-
-def _listens(address: str, seconds: float) -> bool:
-    """Whether somebody listens at an address."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _is_over(info: mqtt.MQTTMessageInfo) -> bool:
-    """Whether nothing more is to be waited for: it is acknowledged, or was never sent."""
-    return bool(info.rc) or info.is_published()
-
-
-def _share_received(old: mqtt.Client, new: mqtt.Client) -> None:
-    """Let both connections know the QoS 2 messages received and not released: they are those of one session.
-
-    Paho has no other way to hand them from one client to another.
-    """
-    new._in_message_mutex = old._in_message_mutex  # noqa: SLF001
-    new._in_messages = old._in_messages  # noqa: SLF001
-
-
-def _join(paho: mqtt.Client) -> None:
-    """Wait for the end of a network thread whose connection is lost."""
-    stopping = threading.Thread(target=paho.loop_stop, name="locus-joining", daemon=True)
-    stopping.start()
-    stopping.join(_END_S)
-
-
-def _stop(paho: mqtt.Client) -> None:
-    """End a connection that is left."""
-    paho.disconnect()
-    _join(paho)

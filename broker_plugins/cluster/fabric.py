@@ -358,11 +358,12 @@ class Fabric:
         )
         return MailReader(subscription, start)
 
-    async def peek(self, node: str, after: int, seconds: float) -> list[bytes]:
-        """What waits in another node's mailbox after a number; it stays there."""
+    async def peek(self, node: str, after: int, seconds: float, upto: int = 0) -> list[bytes]:
+        """What waits in a node's mailbox after a number, and up to another if one is given; it stays there."""
         assert self._js is not None
         info = await self._js.stream_info(self.mailbox(node))
         start, last = max(after + 1, int(info.state.first_seq or 0)), int(info.state.last_seq or 0)
+        last = min(last, upto) if upto else last
         if start > last:
             return []
         deadline = time.monotonic() + seconds
@@ -382,8 +383,10 @@ class Fabric:
         try:
             while time.monotonic() < deadline:
                 for message in await subscription.fetch(64, timeout=max(0.1, deadline - time.monotonic())):
-                    found.append(bytes(message.data))
-                    if int(message.metadata.sequence.stream) >= last:
+                    number = int(message.metadata.sequence.stream)
+                    if number <= last:
+                        found.append(bytes(message.data))
+                    if number >= last:
                         return found
             return found
         finally:

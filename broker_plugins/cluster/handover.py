@@ -34,6 +34,7 @@ NODES = "$locus/nodes"
 """Where clients learn which nodes there are."""
 
 
+FIGURES = "$SYS/broker/locus/cluster/handovers"
 AT_ONCE = 64
 """Sessions that are given away at once while this node is drained."""
 
@@ -85,6 +86,7 @@ class Handover(Part):
         self._clock = clock
         self._roamers: dict[Session, Roamer] = {}
         self._listed: bytes | None = None
+        self._said: bytes | None = None
         self._turn = 0
         self.send_away: Callable[[str, str], Awaitable[None]] = _nobody
         """Lets a node take the session of a client that is not connected."""
@@ -168,6 +170,7 @@ class Handover(Part):
         going = {name for name in node.members.alive() if node.members.is_draining(name)}
         self._regions.draining = going | ({node.name} if node.draining else set())
         self._list_nodes()
+        self._say_figures()
         geo = geo_of(node.engine)
         for session, roamer in list(self._roamers.items()):
             place = None if geo is None else geo.position_of(session)
@@ -175,6 +178,21 @@ class Handover(Part):
                 self._tell(session, roamer, self._elsewhere(place), "drain")
             elif place is not None:
                 self.moved(session, *place)
+
+    def _say_figures(self) -> None:
+        """Say what moving costs, the figures by which networks of brokers are compared."""
+        counters = self.node.counters
+        figures = msgspec.json.encode(
+            {
+                "handovers": counters.handovers,
+                "retransmissions": counters.retransmissions,
+                "forwarded": counters.forwarded,
+                "received": counters.received,
+            }
+        )
+        if figures != self._said:
+            self._said = figures
+            self.node.engine.publish(Message(FIGURES, figures, retain=True, volatile=True))
 
     def _elsewhere(self, place: tuple[float, float] | None) -> str:
         """A node for a client that cannot stay: the owner of its place, or one after the other."""

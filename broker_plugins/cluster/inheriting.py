@@ -2,7 +2,8 @@
 
 The fabric knows a session's subscriptions (`notes`). The mailbox of the node that is away has the messages it had not
 taken: those after the number it said last, just before it took them. What it had taken is on its disk. When it is back,
-it learns before it reads its mail which of its sessions are elsewhere, and sends what it had taken after them.
+it learns before it reads its mail which of its sessions are elsewhere, and sends them what it had taken, or had said to
+take and did not come to.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from broker_plugins.cluster.mailbox import Mailbox
     from broker_plugins.cluster.moving import Moving
     from broker_plugins.cluster.node import Node
     from broker_plugins.cluster.notes import Notes
@@ -67,6 +69,7 @@ class Inheriting(Part):
         self._notes = notes
         self._taken: dict[str, Taken] = {}
         self._beats = 0
+        self.mailbox: Mailbox
         moving.inherit = self.inherit
         moving.disown = self.disown
 
@@ -94,14 +97,15 @@ class Inheriting(Part):
         session = moving.begin_held(client_id)
         told = MovedSession(found=True, subscriptions=note.subscriptions, orders=note.orders, place=note.place)
         moving.equip(session, told)
-        await self._put(note.node, Inherited(client_id))
+        created, after = await self._read_from(note.node)
+        await self._put(note.node, Inherited(client_id, created=created, after=after))
         await moving.known()
         noted = self._notes.written(self.node.options.granting_s)
         if noted is not None:
             await noted
         self.node.counters.sessions_inherited += 1
         try:
-            mail = await self._mail(note.node)
+            mail = await self.node.fabric.peek(note.node, after, PEEK_S) if created else []
         except FAULTS as error:
             log.warning("client %s: the mail of node %s is not read: %s", client_id, note.node, error)
             return
@@ -121,15 +125,13 @@ class Inheriting(Part):
             return None
         return note
 
-    async def _mail(self, node: str) -> list[bytes]:
-        """What waits in a node's mailbox that it had not taken."""
+    async def _read_from(self, node: str) -> tuple[str, int]:
+        """The mailbox of a node, and after which message it is to be read; none if there is none."""
         if node == self.node.name:
-            return []
-        fabric = self.node.fabric
+            return "", 0
+        created = await self.node.fabric.mailbox_made(node)
         taken = self._taken.get(node)
-        if taken is not None and taken.created != await fabric.mailbox_made(node):
-            taken = None
-        return await fabric.peek(node, 0 if taken is None else taken.number, PEEK_S)
+        return created, taken.number if taken is not None and taken.created == created else 0
 
     def _deliver(self, session: Session, mail: list[bytes]) -> None:
         """Give a session what it wants of the mail, before what came since; what came both ways once."""
@@ -220,6 +222,7 @@ class Inheriting(Part):
             if await self._is_here(client_id):
                 return True
             session.connection.close("taken over")  # [MQTT-3.1.4-2]
+        self._catch_up(session, await self._untaken(inherited))
         if session.subscriptions:
             drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
         holders = await self._moving.ask_all(self.node.members.alive() or await self._others(), AskMoving(client_id))
@@ -238,6 +241,19 @@ class Inheriting(Part):
             self.node.counters.sessions_out += 1
             self._moving.leaving.end(session)
         return True
+
+    async def _untaken(self, inherited: Inherited) -> list[bytes]:
+        """Mail that this node had said to take and did not come to: nobody else has read it."""
+        created, taken = self.mailbox.place
+        if created != inherited.created or inherited.after <= taken:
+            return []
+        return await self.node.fabric.peek(self.node.name, taken, PEEK_S, inherited.after)
+
+    def _catch_up(self, session: Session, mail: list[bytes]) -> None:
+        for message, _, _ in self._messages(mail):
+            qos = self.node.engine.wanted_by(session, message)
+            if qos:
+                session.deliver(message, qos)
 
     async def _others(self) -> list[str]:
         return [node for node in await self.node.fabric.leased() if node != self.node.name]

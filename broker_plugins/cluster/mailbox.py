@@ -54,6 +54,11 @@ class Mailbox:
                 self._created, _, taken = place.rpartition(" ")
                 self._taken = int(taken)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """When this mailbox was made, as far as this node has read it, and how far that is."""
+        return self._created, self._taken
+
     async def run(self) -> None:
         """Read for ever."""
         while True:

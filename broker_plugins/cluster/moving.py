@@ -3,8 +3,9 @@
 When a client connects here and another node has its session, this node subscribes to what the session wants before the
 other one lets go: what comes here meanwhile is held. Every node confirms that it sends here too, and lets a mark follow
 what it sent to the old node before. When all marks have come there, the old node stops delivering at one moment and
-says how far it has got with the messages of each node. So what is held here up to there is left out, the rest follows
-what the old node gives away, and the client has everything once and in order, at QoS 0 too.
+says how far it has got with the messages of each node. When marks that the nodes let follow their messages to this one
+have come here too, what is held up to there is left out, and the rest follows what the old node gives away: the client
+has everything once and in order, at QoS 0 too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import nats.errors
 
 from broker_plugins.cluster.arrival import Arrival, Arrivals
-from broker_plugins.cluster.leaving import CUT_S, Leaving, geo_of, origin_of
+from broker_plugins.cluster.leaving import CUT_S, FENCE_S, Leaving, geo_of, origin_of
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import (
     AskAdopt,
@@ -37,6 +38,7 @@ from broker_plugins.cluster.wire import (
 from broker_plugins.engine.hooks import Refused
 from broker_plugins.engine.message import Message
 from broker_plugins.engine.session import Outgoing, Session
+from broker_plugins.telemetry.recorder import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,6 +91,7 @@ class Moving:
         self._fabric = self._node.fabric
         self._forwarding = forwarding
         self.leaving = Leaving(self._node, forwarding, self._arrivals)
+        self._records = records_of(self._engine.hooks.plugins, "handovers")
 
     def questions(self) -> dict[type[msgspec.Struct], Callable[..., msgspec.Struct | Awaitable[msgspec.Struct]]]:
         """What other nodes ask about sessions."""
@@ -186,9 +189,13 @@ class Moving:
                 break  # it has what is left, and the client gets it when it connects again
             moved.owed += rest.owed
             moved.more = rest.more
+        # What the old node has had may still be on its way here, and must be known for what it is when it comes.
+        moved.fenced = await self._caught_up() and moved.fenced
+        if engine.sessions.get(client_id) is not session:
+            return
         self._fill(session, moved)
-        self._node.counters.sessions_in += 1
         self._node.counters.handovers += told.roaming
+        self._came(session, source)
         if moved.more:
             self._arrivals.forget(client_id)
         elif moved.fenced:
@@ -209,11 +216,21 @@ class Moving:
         """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
         await self.known()
         token = secrets.randbits(62)
-        others = [node for node in self._node.members.alive() if node != source]
-        question = encode(AskFence(source, token))
-        marking = await asyncio.gather(*(self._asked_to_mark(node, question) for node in others))
+        marking = await self._marking([node for node in self._node.members.alive() if node != source], source, token)
         self._forwarding.mark(source, token)
-        return token, [self._node.name, *(node for node, marks in zip(others, marking, strict=True) if marks)]
+        return token, [self._node.name, *marking]
+
+    async def _caught_up(self) -> bool:
+        """Wait until all has come here that nodes had sent so far; False if one of them did not say so in time."""
+        token = secrets.randbits(62)
+        marking = await self._marking(self._node.members.alive(), self._node.name, token)
+        return await self._forwarding.progress.all_marked(token, marking, FENCE_S)
+
+    async def _marking(self, nodes: list[str], target: str, token: int) -> list[str]:
+        """Those of some nodes that mark their ways to one, for all we know."""
+        question = encode(AskFence(target, token))
+        marking = await asyncio.gather(*(self._asked_to_mark(node, question) for node in nodes))
+        return [node for node, marks in zip(nodes, marking, strict=True) if marks]
 
     async def _asked_to_mark(self, node: str, question: bytes) -> bool:
         """Whether a mark of a node is to be waited for: not if nobody is there any more."""
@@ -287,7 +304,7 @@ class Moving:
         for answer in found.values():
             if answer is not whole:
                 whole.owed += [each for each in answer.owed[answer.given :] if arrival is None or not arrival.had(each)]
-        self._adopt(client_id, whole)
+        self._adopt(client_id, source, whole)
         for node in found:
             if node != "here":
                 self._finish_later(node, client_id)
@@ -308,12 +325,18 @@ class Moving:
             if arrival is None or not arrival.had(each):
                 session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
 
-    def _adopt(self, client_id: str, moved: MovedSession) -> None:
-        self._node.counters.sessions_in += 1
+    def _adopt(self, client_id: str, source: str, moved: MovedSession) -> None:
         self._arrive(client_id)
         session = self._begin(client_id)
         self.equip(session, moved)
         self._owe(session, moved)
+        self._came(session, source)
+
+    def _came(self, session: Session, source: str) -> None:
+        self._node.counters.sessions_in += 1
+        if self._records is not None:
+            queued = len(session.inflight) + session.queued + len(session.held or ())
+            self._records.note(session.client_id, source, self._node.name, len(session.subscriptions), queued)
 
     def _arrive(self, client_id: str) -> None:
         self._arrivals.note(client_id, Arrival(self._node.name, self._node.number(self._engine.sequence)))

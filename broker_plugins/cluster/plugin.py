@@ -88,7 +88,8 @@ class ClusterPlugin(Plugin):
         self.parts.append(self.handover)
         self.moving = Moving(self.node, self.announcing)
         self.notes = Notes(self.node, self.moving.leaves)
-        self.parts += [Inheriting(self.node, self.moving, self.notes), self.notes]
+        self.inheriting = Inheriting(self.node, self.moving, self.notes)
+        self.parts += [self.inheriting, self.notes]
 
     # The life of the broker.
 
@@ -109,6 +110,7 @@ class ClusterPlugin(Plugin):
         self.top.ordered = self.causal.group_of
         engine.ages = node.clock.now
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
+        self.inheriting.mailbox = self._mailbox
         self.moving.start(self.forwarding)
         self.handover.send_away = self.moving.send_away
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct | Awaitable[msgspec.Struct]]] = {

@@ -212,6 +212,10 @@ class Inherited(msgspec.Struct, array_like=True, gc=False):
 
     client_id: str
     ended: bool = False
+    created: str = ""
+    """When the mailbox of the node was made from which its mail was read."""
+    after: int = 0
+    """It was read from the first message after this one."""
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
