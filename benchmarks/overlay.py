@@ -171,8 +171,8 @@ def _finished(outcome: Outcome, tree: OverlayTree, events: int) -> Outcome:
 def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     """Run every world, then the brokers."""
     report = Report("overlay")
-    events = 300 if quick else 1_500
-    for hosts, boxes in ((100, 8),) if quick else ((100, 30), (300, 10)):
+    events = 300 if quick else 800
+    for hosts, boxes in ((100, 8),) if quick else ((100, 20), (300, 5)):
         for world in worlds(hosts, boxes):
             progress(f"{hosts} peers, {world.name}")
             _measure_world(report, world, events)

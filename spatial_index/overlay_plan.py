@@ -51,6 +51,7 @@ class Planner:
         may_relay: whether a host may be given more to send on.
         load: how much a host has carried so far, by which stand-ins are chosen.
         wanted: the hosts that want it, where the boxes alone do not tell; None if they do.
+        straight: so many are sent it by one, without others in between.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class Planner:
         may_relay: Callable[[str], bool],
         load: Callable[[str], float],
         wanted: Collection[str] | None,
+        straight: int,
     ) -> None:
+        self._straight = straight
         self._point, self._origin = point, origin
         self._host_of, self._may_relay, self._load = host_of, may_relay, load
         self._wanted = wanted
@@ -94,29 +97,38 @@ class Planner:
         return hosts
 
     def _hand(self, member: Member, sender: str) -> str | None:
-        """Let somebody who has the event pass it on to all below a member; who serves that, None if nobody need."""
-        hosts = [host for host in self._below.get(id(member), ()) if host not in self._reached]
+        """Let somebody who has the event give it to who serves a member; who that is, None if nobody need."""
+        hosts = self._missing(member)
         if not hosts:
             return None
-        holder = self._holder(member, hosts)
+        holder = hosts[0] if len(hosts) == 1 else self._holder(member, hosts)
         if holder not in self._reached:
             self._send(sender, holder)
-            hosts.remove(holder)
-        if isinstance(member, BoundingBox):
-            for below in member.members:
-                self._hand(below, holder)
-        else:
+        self._serve(member, holder)
+        return holder
+
+    def _serve(self, member: Member, holder: str) -> None:
+        """Let somebody who has the event see that all below a member get it."""
+        hosts = self._missing(member)
+        if isinstance(member, Leaf) or len(hosts) <= self._straight:
             for host in hosts:
                 self._send(holder, host)
-        return holder
+            return
+        below = [each for each in member.members if self._missing(each)]
+        if len(below) == 1:  # nothing branches here: another one in between would only be a detour
+            self._serve(below[0], holder)
+            return
+        for each in below:
+            self._hand(each, holder)
+
+    def _missing(self, member: Member) -> list[str]:
+        return [host for host in self._below.get(id(member), ()) if host not in self._reached]
 
     def _holder(self, member: Member, hosts: list[str]) -> str:
         """Who serves a member: its parent if that one has the event or wants it, else whoever has carried least.
 
         What nobody has room for, the publisher sends itself.
         """
-        if len(hosts) == 1 and isinstance(member, Leaf):
-            return hosts[0]
         elected = self._host_of(member.parent)
         if (elected in self._reached or elected in hosts) and self._may_relay(elected):
             return elected

@@ -422,7 +422,9 @@ class OverlayTree:
             BadCoordinate: a value is not a finite number.
         """
         point = self._space.point(event)
-        planner = Planner(point, origin, self._hosts.__getitem__, self._may_relay, self._carried.__getitem__, wanted)
+        planner = Planner(
+            point, origin, self._hosts.__getitem__, self._may_relay, self._carried.__getitem__, wanted, self._most
+        )
         plan = planner.run([tree.root for tree in self._trees.values()])
         for sender, _ in plan.hops:
             if sender != origin:

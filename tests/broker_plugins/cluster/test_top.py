@@ -39,6 +39,7 @@ class Crowd:
         self.wires: dict[str, Wire] = {}
         self.publishers: dict[str, Wire] = {}
         self._ids = dict.fromkeys("abc", 0)
+        self._probes = 0
 
     def client(self, node: str, name: str, *filters: tuple[str, int], clean: bool = True) -> Wire:
         wire = self._stack.enter_context(connect(self._nodes.port(node), name, clean=clean))
@@ -63,7 +64,8 @@ class Crowd:
     def _wait_heard(self, node: str) -> None:
         deaf = dict(self.wires)
         deadline = time.monotonic() + BOUND_S
-        token = f"probe {node}".encode()
+        self._probes += 1
+        token = f"probe {node} {self._probes}".encode()
         while deaf:
             assert time.monotonic() < deadline, f"{sorted(deaf)} do not hear node {node}"
             self.publishers[node].send(publish(f"end/{self.topic}", token))
