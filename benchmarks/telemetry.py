@@ -4,10 +4,12 @@ Brokers run at once, alike but for telemetry, and take the same load in turn, ma
 else the machine does meets all alike; the generator has one processor, they share the other. Peer is a broker that
 records nothing: a ratio of 0.95 is a cost of 5 %. A second broker that records nothing is the control: its ratio to the
 first would be 1 if nothing else made a difference, and what it is off by is how far the other ratios can be trusted.
+One more records without a journal, so that the difference is what the journal costs.
 
 The target is judged by processor time. A broker that saturates its processor loses as much throughput as it spends more
 on a message, and on a machine with other work the throughput of two equal brokers differs by more than 20 %, their
-processor time by a few. Throughput is told beside it.
+processor time by a few. Throughput is told beside it. Segments are closed when it is time, not while their load runs:
+so a broker's processor time counts from one of its runs to the next, less what it takes when it has nothing to do.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
 
 TELEMETRY = "broker_plugins.telemetry.plugin.TelemetryPlugin"
 RUN_SECONDS = 1.0
-REPEATS = 15
-QUICK_REPEATS = 4
+REPEATS = 12
+QUICK_REPEATS = 3
 TARGET = 0.95
 
 Load = tuple[str, list[list[str]], list[list[str]], int, int, int]
@@ -46,10 +50,26 @@ LOADS: list[Load] = [
     ("one to 100, QoS 0, pipelined 500", [["t/one"]], [["t/one"]] * 100, 100, 0, 500),
 ]
 EVERYTHING: dict[str, object] = {"max_messages_per_s": 0}
+IDLE_SECONDS = 4.0
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One run of a load on a broker, and the time until its next one.
+
+    Args:
+        cost_us: processor time of a delivery.
+        rate: deliveries in a second of the run.
+        dropped: deliveries that never came.
+    """
+
+    cost_us: float
+    rate: float
+    dropped: int
 
 
 def measure(quick: bool, progress: Callable[[str], None]) -> Report:
-    """Run every load on a broker that records and on two that do not, in turn."""
+    """Run every load on brokers that record and on two that do not, in turn."""
     report = Report("telemetry")
     repeats = QUICK_REPEATS if quick else REPEATS
     ways: list[tuple[str, dict[str, object], float | None]] = [("default pace", {}, TARGET)]
@@ -57,22 +77,42 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
         ways.append(("every message", EVERYTHING, None))
     for words, options, target in ways:
         with contextlib.ExitStack() as stack:
-            spool = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="locus-spool-")))
-            recording: dict[str, object] = {"enabled": True, "spool_dir": str(spool), **options}
+            spools = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="locus-spool-"))) for _ in range(2)]
+            recording: list[dict[str, object]] = [
+                {"enabled": True, "spool_dir": str(spool), "journal": journal, **options}
+                for spool, journal in zip(spools, ("turn", "off"), strict=True)
+            ]
             silent: dict[str, object] = {"enabled": False}
-            brokers = [stack.enter_context(_broker(each)) for each in (recording, silent, silent)]
+            brokers = [stack.enter_context(_broker(each)) for each in (*recording, silent, silent)]
             stack.enter_context(_apart(brokers))
+            idle = _idle(brokers)
             for load in LOADS:
-                outcomes = _in_turn(brokers, load, repeats)
-                report.rows += _rows(f"{load[0]}, {words}", outcomes, target)
-                progress(f"{load[0]}, {words}: {report.rows[-2].ratio:.3f} of processor time, {report.rows[-2].note}")
+                cycles = _in_turn(brokers, idle, load, repeats)
+                report.rows += _rows(f"{load[0]}, {words}", cycles, target)
+                progress(f"{load[0]}, {words}: {report.rows[-3].ratio:.3f} of processor time, {report.rows[-3].note}")
             brokers[0].stop()
-            report.remarks.append(f"Recording, {words}: {_written(spool)}.")
+            report.remarks.append(f"Recording, {words}: {_written(spools[0])}.")
     report.remarks.append(
         f"{repeats} runs of {RUN_SECONDS:g} s on each broker in turn, medians. Processor time is the broker's own, with"
         " the thread that writes, by delivery. Control is one broker without telemetry against another."
     )
     return report
+
+
+def _processor_s(broker: RunningBroker) -> float:
+    """Processor time of all threads of a broker so far; finer than the clock ticks that `times` counts in."""
+    spent = 0
+    for task in Path(f"/proc/{broker.process.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            spent += int((task / "schedstat").read_text().split()[0])
+    return spent / 1e9
+
+
+def _idle(brokers: Sequence[RunningBroker]) -> list[float]:
+    """What each broker takes of a processor when it has nothing to do."""
+    before = [_processor_s(broker) for broker in brokers]
+    time.sleep(IDLE_SECONDS)
+    return [(_processor_s(broker) - spent) / IDLE_SECONDS for broker, spent in zip(brokers, before, strict=True)]
 
 
 def _broker(options: dict[str, object]) -> contextlib.AbstractContextManager[RunningBroker]:
@@ -94,10 +134,11 @@ def _apart(brokers: Sequence[RunningBroker]) -> Iterator[None]:
         os.sched_setaffinity(0, everywhere)
 
 
-def _in_turn(brokers: Sequence[RunningBroker], load: Load, repeats: int) -> list[list[Outcome]]:
-    """The outcomes of each broker; who comes first changes from turn to turn."""
+def _in_turn(brokers: Sequence[RunningBroker], idle: Sequence[float], load: Load, repeats: int) -> list[list[Cycle]]:
+    """The cycles of each broker; who comes first changes from turn to turn."""
     _, topics, filters, copies, qos, window = load
-    outcomes: list[list[Outcome]] = [[] for _ in brokers]
+    starts: list[list[tuple[float, float]]] = [[] for _ in brokers]
+    outcomes: list[list[tuple[Outcome, float]]] = [[] for _ in brokers]
     with contextlib.ExitStack() as stack:
         flows = [
             stack.enter_context(stream(broker, topics=topics, filters=filters, copies=copies, qos=qos, window=window))
@@ -105,22 +146,35 @@ def _in_turn(brokers: Sequence[RunningBroker], load: Load, repeats: int) -> list
         ]
         for flow in flows:
             flow.warm_up(0.2)
-        for repeat in range(repeats):
+        for repeat in range(repeats + 1):
             for place in range(len(flows)):
                 which = (repeat + place) % len(flows)
-                outcomes[which].append(flows[which].run(RUN_SECONDS))
-    return outcomes
+                started = time.monotonic()
+                starts[which].append((started, _processor_s(brokers[which])))
+                if repeat < repeats:
+                    outcome = flows[which].run(RUN_SECONDS)
+                    outcomes[which].append((outcome, time.monotonic() - started))
+    cycles: list[list[Cycle]] = []
+    for at, some in enumerate(outcomes):
+        cycles.append([])
+        for number, (outcome, ran_s) in enumerate(some):
+            (began, spent), (ended, more) = starts[at][number : number + 2]
+            deliveries = outcome.sent * copies - outcome.dropped
+            cost_s = more - spent - idle[at] * (ended - began - ran_s)
+            cycles[at].append(Cycle(cost_s / max(deliveries, 1) * 1e6, outcome.figures[""], outcome.dropped))
+    return cycles
 
 
-def _rows(name: str, outcomes: Sequence[Sequence[Outcome]], target: float | None) -> list[Row]:
-    """Processor time with its control, then throughput with its control."""
-    costs = [[each.broker_busy / each.figures[""] * 1e6 for each in some] for some in outcomes]
-    rates = [[each.figures[""] for each in some] for some in outcomes]
-    dropped = sum(each.dropped for some in outcomes for each in some)
+def _rows(name: str, cycles: Sequence[Sequence[Cycle]], target: float | None) -> list[Row]:
+    """Processor time with its control, the same without a journal, then throughput with its control."""
+    costs = [[each.cost_us for each in some] for some in cycles]
+    rates = [[each.rate for each in some] for some in cycles]
+    dropped = sum(each.dropped for some in cycles for each in some)
     rows: list[Row] = []
     for kind, unit, (on, off, control), aim, less in (
-        ("processor time", "us/delivery", costs, target, True),
-        ("throughput", "deliveries/s", rates, None, False),
+        ("processor time", "us/delivery", (costs[0], *costs[2:]), target, True),
+        ("processor time without journal", "us/delivery", costs[1:], None, True),
+        ("throughput", "deliveries/s", (rates[0], *rates[2:]), None, False),
     ):
         note = f"control {Row('', '', median(control), '', median(off), less_is_better=less).ratio:.3f}"
         if dropped:

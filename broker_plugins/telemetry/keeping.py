@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLOW_S: Final = 0.25
-"""A write that takes longer holds up the broker: the journal then rests."""
+SLOW_S: Final = 0.5
+"""A write that takes longer holds up the broker. One may be chance; after the second in a row the journal rests."""
 
 
 class Keeping:
@@ -40,12 +40,17 @@ class Keeping:
         self._marks: Marks | None = None
         self._resting_until = 0.0
         self._failing = False
+        self._slow = False
         self._written: dict[str, int] = {}
 
     @property
     def reliable(self) -> bool:
         """Whether everything that was kept so far is in the journal, or in segments."""
         return self._journal is not None and not self._failing
+
+    def open(self) -> None:
+        """Begin, before there is anything to keep."""
+        self._mark()
 
     def keep(self, room: Room) -> None:
         """Write down what nobody was shown yet."""
@@ -66,9 +71,10 @@ class Keeping:
                     records.shown()
                 touched.clear()
                 took_s = time.monotonic() - started
-                if took_s > SLOW_S:
-                    self._rest(f"a write took {took_s:.2f} s")
-                elif self._failing:
+                was_slow, self._slow = self._slow, took_s > SLOW_S
+                if self._slow and was_slow:
+                    self._rest(f"a write took {took_s:.2f} s, and so did the last")
+                elif self._failing and not self._slow:
                     self._failing = False
                     log.warning("the journal of telemetry in %s can be written again", self._spool)
                 return

@@ -16,8 +16,9 @@ from broker_plugins.engine.errors import EngineError
 from broker_plugins.geo import GeoPlugin
 from broker_plugins.places import PayloadCounters, Payloads, PlaceFinder, PlaceRule
 from broker_plugins.telemetry.keeping import Keeping
+from broker_plugins.telemetry.metering import Metering
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
-from broker_plugins.telemetry.pace import EARLY_S, PACE_S, Pace, in_share
+from broker_plugins.telemetry.pace import PACE_S, in_share
 from broker_plugins.telemetry.recorder import Recorder
 from broker_plugins.telemetry.schema import TABLES
 from broker_plugins.telemetry.spool import Spool, SpoolError
@@ -43,12 +44,6 @@ SLOW_ROLLS = 5
 """Rolls after which the others are written if they have few records: fewer, larger files."""
 SMALL = 1_000
 """How many are few."""
-MESSAGE_S = 6e-6
-"""What a message of the sample costs beside what is measured: it is not passed on as it came, and it is written."""
-DELIVERY_S = 1e-6
-"""The same for each of its receivers."""
-TURN_S = 50e-6
-"""Recording takes no longer than this, and what a turn costs anyway: else the processor was given to somebody else."""
 
 
 def _now_us() -> int:
@@ -80,16 +75,8 @@ class TelemetryPlugin(Plugin):
         self._publishes, self._deliveries, self._drops = tables["publishes"], tables["deliveries"], tables["drops"]
         self._decisions, self._totals = tables["retained_decisions"], tables["totals"]
         self._most = max(self._publishes.share, self._deliveries.share)
-        self._message_pace = Pace(self.options.max_messages_per_s, self.options.max_cost)
-        self._drop_pace = Pace(self.options.max_messages_per_s)
+        self._metering = Metering(self.options, self._most)
         self._room = self.recorder.room
-        self._started_s = 0.0
-        """When recording began in this turn; 0 if it did not."""
-        self._spent_s = 0.0
-        """What recording has cost since the last look at the pace, in this thread."""
-        self._turn_s = self._busy_s = self._written_s = 0.0
-        self._too_many = False
-        """Whether more was recorded than the pace allows: it is looked at again soon."""
         self._keeping: Keeping | None = None
         self._writer: Writer | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -110,6 +97,7 @@ class TelemetryPlugin(Plugin):
         except SpoolError as error:
             raise EngineError(str(error)) from error
         self._keeping = Keeping(spool.directory, self.incarnation, self.options, self.counters)
+        self._keeping.open()
         self._writer = Writer(engine.loop, spool, self.recorder, self.options, self.counters, self._keeping)
         self.recorder.room.wake = engine.to_tell
         rules: list[PlaceRule] = []
@@ -123,9 +111,7 @@ class TelemetryPlugin(Plugin):
         self._finder: PlaceFinder | None = None
         self._place_rules = rules
         self._content = Payloads(PayloadCounters())  # of its own: it looks at a message after the plugins did
-        engine.sample(self._most)
-        self._looked_at = time.monotonic()
-        self._busy_s = time.thread_time()
+        self._metering.start(engine, self._writer)
         self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
         self._timers["roll"] = engine.loop.call_later(self.options.roll_s, self._roll)
 
@@ -147,31 +133,7 @@ class TelemetryPlugin(Plugin):
 
     def _keep_pace(self) -> None:
         self._timers["pace"] = self._engine.loop.call_later(PACE_S, self._keep_pace)
-        self._look()
-
-    def _look(self) -> None:
-        engine = self._engine
-        now = time.monotonic()
-        elapsed_s, self._looked_at = max(now - self._looked_at, 1e-6), now
-        self._too_many = False
-        counters = engine.counters
-        used_s = time.thread_time()
-        busy_s, self._busy_s = used_s - self._busy_s, used_s
-        spent_s, self._spent_s = self._spent_s, 0.0
-        assert self._writer is not None
-        written_s, self._written_s = self._writer.spent_s - self._written_s, self._writer.spent_s
-        events = engine.sequence + counters.deliveries
-        share = self._most * self._message_pace.seen(events, elapsed_s, busy_s, spent_s, written_s)
-        if share != engine.sampling:
-            engine.sample(share)
-        self._drop_pace.seen(
-            counters.dropped_qos0
-            + counters.dropped_queue_full
-            + counters.dropped_retained
-            + counters.refused_publishes
-            + counters.refused_receives,
-            elapsed_s,
-        )
+        self._metering.look()
 
     def _roll(self) -> None:
         self._timers["roll"] = self._engine.loop.call_later(self.options.roll_s, self._roll)
@@ -264,42 +226,33 @@ class TelemetryPlugin(Plugin):
 
     def on_published(self, messages: Sequence[Message]) -> None:
         """Messages of the sample were taken."""
-        self._begin()
+        self._begin(len(messages), 0)
         if self._publishes.share and messages:
             self._record_publishes(messages)
-        self._turn_s += MESSAGE_S * len(messages)
 
     def on_delivered(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
         """Messages of the sample were handed over."""
-        self._begin()
+        self._begin(0, len(deliveries))
         if self._deliveries.share and deliveries:
             self._record_deliveries(deliveries)
-        self._turn_s += DELIVERY_S * len(deliveries)
 
-    def _begin(self) -> None:
-        if not self._started_s:
-            self._started_s = time.perf_counter()
+    def _begin(self, messages: int, deliveries: int) -> None:
+        if self._metering.begin(messages, deliveries):
             self._room.woken = True  # nobody need wake us up: `on_leaving` follows
 
     def on_leaving(self) -> None:
         """Write down what clients may come to know."""
         if self._keeping is not None:
             self._keeping.keep(self._room)
-            if self._started_s:
-                took_s = time.perf_counter() - self._started_s
-                self._spent_s += self._turn_s + min(took_s, TURN_S + self._turn_s)
-                self._started_s = self._turn_s = 0.0
-            if self._too_many and time.monotonic() - self._looked_at >= EARLY_S:
-                self._look()
+            self._metering.end()
 
     def _recorded(self, count: int) -> None:
-        if self._message_pace.recorded(count):
-            self._too_many = True
+        self._metering.recorded(count, self._metering.messages)
         if max(len(self._publishes), len(self._deliveries)) >= self.options.roll_records:
             self._hand_over()
 
     def _record_publishes(self, messages: Sequence[Message]) -> None:
-        part = self._publishes.share / self._most * self._message_pace.thinned(len(messages))
+        part = self._publishes.share / self._most * self._metering.messages.thinned(len(messages))
         if part < 1.0:
             messages = [each for each in messages if each.retain or in_share(each.sequence, part)]
         first, fits = self._publishes.begin(len(messages))
@@ -326,7 +279,7 @@ class TelemetryPlugin(Plugin):
         self._recorded(len(messages))
 
     def _record_deliveries(self, deliveries: Sequence[tuple[Session, Message, int]]) -> None:
-        part = self._deliveries.share / self._most * self._message_pace.thinned(len(deliveries))
+        part = self._deliveries.share / self._most * self._metering.messages.thinned(len(deliveries))
         if part < 1.0:
             deliveries = [each for each in deliveries if in_share(each[1].sequence, part)]
         now_ns = time.time_ns()
@@ -369,7 +322,7 @@ class TelemetryPlugin(Plugin):
     def on_retained_sent(self, subscription: Subscription, message: Message) -> None:
         """A retained message went to a new subscription."""
         records = self._deliveries
-        weight = records.draw(self._message_pace.share) if records.share else 0.0
+        weight = records.draw(self._metering.messages.share) if records.share else 0.0
         if weight:
             self._recorded(1)
             session = subscription.session
@@ -394,13 +347,12 @@ class TelemetryPlugin(Plugin):
         if not records.share:
             return
         at_us = _now_us()
-        pace = self._drop_pace
+        pace = self._metering.drops
         share = pace.share * pace.thinned(len(drops))
         for session, message, reason in drops:
             weight = records.draw(share)
             if weight:
-                if pace.recorded(1):
-                    self._too_many = True
+                self._metering.recorded(1, pace)
                 records.add(
                     at_us,
                     weight,

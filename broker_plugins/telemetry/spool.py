@@ -37,6 +37,8 @@ TEMPORARY_AGE_S: Final = 3_600.0
 """A hidden file this old belongs to nobody any more: segments are written in one go."""
 VALUES_AT_ONCE: Final = 1_000
 BREATH_S: Final = 0.000_1
+WORTH_SQUEEZING: Final = 2_000
+"""Records from which zstd saves more than it costs: for few, setting it up takes a third of the whole work."""
 NO_PYARROW: Final = "telemetry writes Parquet and needs pyarrow: pip install 'locus-mqtt[telemetry]'"
 
 _HOUR = re.compile(r"hour=\d{4}-\d\d-\d\dT\d\d")
@@ -175,9 +177,12 @@ class Spool:
         temporary = directory / f".{segment.name}"
         try:
             records = pa.table(arrays, schema=pa.schema(fields, metadata=metadata))
-            texts = [field.name for field in table(batch.table).fields if field.kind is Kind.STRING]
             self._pq.write_table(
-                records, temporary, compression="zstd", use_dictionary=texts, write_statistics=["sequence", "at"]
+                records,
+                temporary,
+                compression="zstd" if end - start >= WORTH_SQUEEZING else "snappy",
+                use_dictionary=[field.name for field in table(batch.table).fields if field.kind is Kind.STRING],
+                write_statistics=["sequence", "at"],
             )
             temporary.rename(path)
         except BaseException:
