@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.keep import add_keep_arguments, keep_of
 from spark_jobs.session import HOW_TO_GET_SPARK, JavaMissingError, build_session, require_java
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--train-every-s", type=float, default=600.0, help="time between two trainings or minings (600)"
     )
     parser.add_argument("--trigger-s", type=float, default=0.5, help="how often to look for segments (0.5)")
+    add_keep_arguments(parser)
     parser.add_argument("--once", action="store_true", help="take in what is there, train, and end")
     parser.add_argument("--master", help="a Spark cluster, such as spark://host:7077 (a Spark in this process)")
     parser.add_argument("--cores", default="*", help="how many cores a Spark in this process may use (all)")
@@ -78,7 +80,8 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     say(f"starting Spark on {master}")
     spark = build_session("locus pipeline", master, arguments.memory)
     lake = Lake(arguments.lake)
-    metrics = Metrics(spark, lake, None if sink is None else sink.publish)
+    keep = keep_of(arguments)
+    metrics = Metrics(spark, lake, None if sink is None else sink.publish, keep=keep)
 
     def committed(commit: Commit) -> None:
         began = time.monotonic()
@@ -95,7 +98,7 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
         if arguments.regions_file is not None:
             say(f"mining: {said(mine(spark, lake, arguments.regions_file.absolute()))}")
 
-    ingestion = Ingestion(spark, arguments.spool, lake, committed)
+    ingestion = Ingestion(spark, arguments.spool, lake, committed, keep)
     metrics.catch_up()
     query = ingestion.start(None if arguments.once else arguments.trigger_s)
     say(f"following {ingestion.spool} into {lake.root}")

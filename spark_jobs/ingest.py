@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment
+from spark_jobs.keep import Keep, add_keep_arguments, keep_of
 from spark_jobs.lake import Lake
 from spark_jobs.ledger import write_whole
 from spark_jobs.merging import FAN_IN, merge
+from spark_jobs.retention import drop
 from spark_jobs.segments import NotASegmentError, inspect
 from spark_jobs.session import build_session
 from spark_jobs.spool_source import SpoolSource
@@ -87,15 +89,22 @@ class Ingestion:
         spool: where the segments are.
         lake: where the records go.
         on_commit: told of each commit, after it was made.
+        keep: what of the lake is kept; everything if it is not said.
     """
 
     def __init__(
-        self, spark: SparkSession, spool: Path, lake: Lake, on_commit: Callable[[Commit], None] | None = None
+        self,
+        spark: SparkSession,
+        spool: Path,
+        lake: Lake,
+        on_commit: Callable[[Commit], None] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._spark = spark
         self.spool = spool.absolute()
         self.lake = lake
         self._on_commit = on_commit
+        self._keep = keep or Keep()
         self.checkpoint = lake.root / "checkpoint" / "ingest"
         lake.claim(spark)
         self.ledger: Ledger = lake.ledger()
@@ -292,6 +301,8 @@ class Ingestion:
             self._spread(merge, todo, 0)
             for each in todo:
                 self.lake.place(each.table.name, each.first, each.last)
+        if drop(self.lake, self.ledger, self._keep, time.time()):
+            self.lake.commit(self.ledger)
         self.lake.remove_replaced()
 
     def _move_aside(self) -> None:
@@ -331,6 +342,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="take what is there and end")
     parser.add_argument("--trigger-s", type=float, default=1.0, help="how often to look for segments (1)")
     parser.add_argument("--files-at-once", type=int, default=1_000, help="segments in a micro-batch at most (1000)")
+    add_keep_arguments(parser)
     parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
     arguments = parser.parse_args(argv)
     if (arguments.spool is None) == (arguments.nats is None):
@@ -338,7 +350,9 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     spark = build_session("locus ingest", arguments.master or None)
     spool = arguments.spool or arguments.lake / "landing"
-    ingestion = Ingestion(spark, spool, Lake(arguments.lake), lambda commit: print(commit, flush=True))
+    ingestion = Ingestion(
+        spark, spool, Lake(arguments.lake), lambda commit: print(commit, flush=True), keep_of(arguments)
+    )
     trigger_s = None if arguments.once else arguments.trigger_s
     if arguments.nats is None:
         query: StreamingQuery = ingestion.start(trigger_s, arguments.files_at_once)

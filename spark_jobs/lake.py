@@ -55,6 +55,10 @@ class Lake:
         """Where the records of a table are."""
         return self.root / "tables" / table(name).name
 
+    def directories(self, name: str, after: int, upto: int) -> list[Path]:
+        """Where the records of some commits are, after..upto without after; there may be others beside them."""
+        return [path for first, last, path in live(self.directory(name)) if first <= upto and last > after]
+
     # Reading.
 
     def read(self, spark: SparkSession, name: str, after: int = 0, upto: int | None = None) -> DataFrame:
@@ -66,9 +70,11 @@ class Lake:
             after: leave out commits up to this one: what a job has seen before.
             upto: leave out later commits; the last one if not said.
         """
-        last = self.ledger().commit if upto is None else upto
+        ledger = self.ledger()
+        last = ledger.commit if upto is None else upto
+        after = max(after, ledger.dropped.get(name, 0))
         schema = table(name).ddl() + ", `commit` BIGINT"
-        paths = [str(path) for first, end, path in live(self.directory(name)) if first <= last and end > after]
+        paths = [str(path) for path in self.directories(name, after, last)]
         if not paths:
             return spark.createDataFrame([], schema)
         records = spark.read.schema(schema).parquet(*paths)
@@ -123,24 +129,28 @@ class Lake:
 
     def to_merge(self) -> list[Merge]:
         """Directories to put together next, of all tables; empty when there are none. Ask again when it was done."""
-        last, size = self.ledger().commit, FAN_IN
-        while size <= min(last, WIDEST):
-            found = [merge for name in TABLES for merge in merges(self.directory(name), table(name), last, size)]
+        ledger, size = self.ledger(), FAN_IN
+        while size <= min(ledger.commit, WIDEST):
+            found = []
+            for name in TABLES:
+                kept = (ledger.dropped.get(name, 0), ledger.commit)
+                found += merges(self.directory(name), table(name), kept, size)
             if found:
                 return found
             size *= FAN_IN
         return []
 
     def remove_replaced(self, now_s: float | None = None) -> int:
-        """Remove directories that were put together long enough ago; returns how many."""
+        """Remove directories that were put together or dropped long enough ago; returns how many."""
         now_s = time.time() if now_s is None else now_s
-        removed = 0
+        removed, dropped = 0, self.ledger().dropped
         for name in TABLES:
             directory = self.directory(name)
             kept = live(directory)
             for first, last, path in ranges(directory):
                 wider = [other for a, b, other in kept if a <= first and last <= b and other != path]
-                if wider and wider[0].stat().st_mtime < now_s - GRACE_S:
+                over = path if last <= dropped.get(name, 0) else wider[0] if wider else None
+                if over is not None and over.stat().st_mtime < now_s - GRACE_S:
                     shutil.rmtree(path)
                     removed += 1
         return removed

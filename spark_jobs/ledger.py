@@ -105,6 +105,7 @@ class Ledger(msgspec.Struct):
         aside: by path, why a file was put aside; kept until it has been moved away.
         counts: what was done so far.
         tables: by table, records taken.
+        dropped: by table, the commit up to which its records were dropped for being too old or too many.
     """
 
     commit: int = 0
@@ -116,6 +117,7 @@ class Ledger(msgspec.Struct):
     aside: dict[str, str] = {}
     counts: Counts = msgspec.field(default_factory=Counts)
     tables: dict[str, int] = {}
+    dropped: dict[str, int] = {}
 
     @property
     def watermark_us(self) -> int | None:

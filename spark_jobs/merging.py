@@ -53,12 +53,19 @@ class Merge:
     into: Path
 
 
-def merges(directory: Path, table: Table, last_commit: int, size: int) -> list[Merge]:
-    """What there is to put together into directories of `size` commits."""
+def merges(directory: Path, table: Table, kept: tuple[int, int], size: int) -> list[Merge]:
+    """What there is to put together into directories of `size` commits.
+
+    Args:
+        directory: the table's.
+        table: the table.
+        kept: the commits that are, without the first one.
+        size: how many commits.
+    """
     whole: dict[int, list[Path]] = {}
     for first, last, path in live(directory):
         start = (first - 1) // size * size + 1
-        if last < start + size <= last_commit + 1:
+        if first > kept[0] and last < start + size <= kept[1] + 1:
             whole.setdefault(start, []).append(path)
     return [
         Merge(table, start, start + size - 1, tuple(parts), directory / f".{start}-{start + size - 1}")

@@ -29,10 +29,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's 
 
 from spark_jobs.buckets import GAUGES, GROWTH
 from spark_jobs.cube import CUBE, DIMENSIONS, METRIC_TABLES, SCHEMA, added, cube_file
+from spark_jobs.keep import Keep, add_keep_arguments, keep_of
 from spark_jobs.lake import GRACE_S, Lake
-from spark_jobs.merging import FAN_IN
+from spark_jobs.merging import FAN_IN, WIDEST
 from spark_jobs.mqtt_sink import MqttSink
 from spark_jobs.ranges import live, ranges
+from spark_jobs.segments import bounds
 from spark_jobs.session import build_session
 from spark_jobs.windows import COUNTS, QUANTILES, RATES, CubeRow, LiveWindows
 
@@ -112,6 +114,7 @@ class Metrics:
         lake: the lake.
         publish: told of every topic and what it shows; None where nobody looks live.
         windows: the live windows.
+        keep: of it the age, beyond which windows are dropped from the history; everything is kept if it is not said.
     """
 
     def __init__(
@@ -120,11 +123,13 @@ class Metrics:
         lake: Lake,
         publish: Callable[[str, bytes], None] | None = None,
         windows: LiveWindows | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._spark = spark
         self._lake = lake
         self._publish = publish
         self._windows = windows or LiveWindows()
+        self._keep = keep or Keep()
         self._directory = cube_directory(lake)
         self.done = max((last for _, last, _ in ranges(self._directory)), default=0)
         if publish is not None:
@@ -153,8 +158,7 @@ class Metrics:
         files = [
             (path, name)
             for name in METRIC_TABLES
-            for first, last, directory in live(self._lake.directory(name))
-            if first <= upto and last > after
+            for directory in self._lake.directories(name, after, upto)
             for path in sorted(directory.glob("*.parquet"))
         ]
         if not files:
@@ -173,16 +177,37 @@ class Metrics:
 
     def _put_together(self) -> None:
         size = FAN_IN
-        while size <= self.done and self.done % size == 0:
+        while size <= min(self.done, WIDEST) and self.done % size == 0:
             parts = [entry for entry in live(self._directory) if entry[0] > self.done - size]
             if len(parts) > 1:
                 whole = added([pq.read_table(path, schema=SCHEMA) for _, _, path in parts])
                 self._write(whole, self.done - size + 1, self.done)
             size *= FAN_IN
+        if self._keep.max_age_s is not None:
+            self.forget(time.time() - self._keep.max_age_s)
         kept = {path for _, _, path in live(self._directory)}
         for _, _, path in ranges(self._directory):
             if path not in kept and path.stat().st_mtime < time.time() - GRACE_S:
                 path.unlink()
+
+    def forget(self, before_s: float) -> int:
+        """Drop the windows of files that end before a time, in seconds since 1970; how many rows of the cube went.
+
+        What tells of connections and subscriptions stays, for they are counted from the start of a broker.
+        """
+        old: list[tuple[int, Path]] = []
+        for _, last, path in live(self._directory):
+            latest = bounds(pq.read_metadata(path), "second")[1]
+            if latest is not None and latest.timestamp() >= before_s:
+                break
+            old.append((last, path))
+        if len(old) < 2:  # a file is replaced by a wider one, never changed: somebody may be reading it
+            return 0
+        whole = added([pq.read_table(path, schema=SCHEMA) for _, path in old])
+        kept = whole.filter(pc.field("metric").isin(list(GAUGES)))
+        if kept.num_rows < whole.num_rows:
+            self._write(kept, 1, old[-1][0])
+        return int(whole.num_rows - kept.num_rows)
 
     def _recall(self) -> None:
         """Fill the live windows from the history: the last minutes, and every change of a gauge."""
@@ -206,10 +231,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="take in what is there and end")
     parser.add_argument("--every-s", type=float, default=0.5, help="how often to look for commits (0.5)")
     parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
+    add_keep_arguments(parser)
     arguments = parser.parse_args(argv)
     spark = build_session("locus metrics", arguments.master or None)
     sink = MqttSink(arguments.broker) if arguments.broker else None
-    metrics = Metrics(spark, Lake(arguments.lake), None if sink is None else sink.publish)
+    metrics = Metrics(spark, Lake(arguments.lake), None if sink is None else sink.publish, keep=keep_of(arguments))
     try:
         while True:
             began = time.monotonic()

@@ -87,10 +87,10 @@ def inspect(path: Path, torn: str | None = None) -> Found:
     span = segment.last - segment.first + 1
     if footer.num_rows > span:
         raise NotASegmentError(f"{path.name} holds {footer.num_rows} records, its name says {span} at most")
-    low, high = _bounds(footer, "sequence")
+    low, high = bounds(footer, "sequence")
     if (low is not None and low < segment.first) or (high is not None and high > segment.last):
         raise NotASegmentError(f"{path.name} holds records {low} to {high}, not those of its name")
-    latest = _bounds(footer, "at")[1]
+    latest = bounds(footer, "at")[1]
     return Found(path, of_table, segment, footer.num_rows, None if latest is None else int(latest.timestamp() * 1e6))
 
 
@@ -115,7 +115,7 @@ def _check_columns(path: Path, of_table: Table, segment: Segment, columns: pa.Sc
         raise NotASegmentError(f"{path.name} has columns that {of_table.name} has not: {', '.join(present)}")
 
 
-def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
+def bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
     """The least and the largest value of a column by the footer's statistics; None where it has none."""
     lows: list[Any] = []
     highs: list[Any] = []
