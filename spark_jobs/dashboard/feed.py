@@ -161,7 +161,8 @@ class Feed:
         self._lost("no answer at this address")
 
     def _on_disconnect(self, _client: Any, _userdata: Any, _flags: Any, reason: Any, _properties: Any) -> None:
-        self._lost(f"the connection broke ({reason})" if reason.is_failure else "closed")
+        known = reason.is_failure and str(reason) != "Unspecified error"
+        self._lost(f"the connection broke ({reason})" if known else "the connection broke")
 
     def _lost(self, reason: str) -> None:
         with self._lock:

@@ -221,20 +221,23 @@ def field(label: str, value: str, *, wide: bool = False) -> Field:
         return Field(value)
 
 
-class Field(ui.element):
+class Field(ui.element, component="static/field.js"):
     """A plain text field."""
 
     def __init__(self, value: str) -> None:
-        super().__init__("input")
+        super().__init__()
         self.value = value
-        self._props["value"] = value
-        self._props["type"] = "text"
-        self._props["spellcheck"] = "false"
-        self.on("input", self._typed, js_handler="(event) => emit(event.target.value)")
+        self._props["start"] = value
+        self.on("typed", lambda event: self._typed(event.args))
 
-    def _typed(self, event: Any) -> None:
-        if isinstance(event.args, str):
-            self.value = event.args[:200]
+    def _typed(self, said: Any) -> None:
+        if isinstance(said, str):
+            self.value = said[:200]
+
+    def put(self, value: str) -> None:
+        """Put something else into it."""
+        self.value = value
+        self.run_method("put", value)
 
 
 def list_row(classes: str = "") -> tuple[ui.element, TextElement, TextElement]:

@@ -116,6 +116,8 @@ class FencePanel:
             kept = self._desk.board.scene.fence(name) == rings
         if kept:
             self._pending = None
+            if self._name.value == name:
+                self._name.put(self._free_name())
         elif time.monotonic() > until_s:
             self._pending = None
             self._desk.fences.leave(name)

@@ -214,6 +214,7 @@ def test_a_fence_is_drawn_with_the_mouse_and_its_messages_are_seen(visit: Visit,
     visit.wait(lambda: "messages inside" in page.locator("[data-count=drawn]").inner_text(), "messages inside")
     visit.wait(lambda: "city/" in page.locator("[data-fence=drawn] li").first.inner_text(), "a topic")
     visit.wait(lambda: layer_count(visit, "Fences") == 1, "the fence on the map")
+    visit.wait(lambda: page.locator(".l-field input").first.input_value() == "fence-1", "a name for the next one")
     visit.shoot("map-with-a-fence")
     page.get_by_role("button", name="Remove drawn").click()
     page.get_by_role("button", name="Remove drawn").click()
@@ -243,6 +244,17 @@ def test_a_fence_is_put_with_the_keyboard_alone(visit: Visit) -> None:
     page.get_by_role("button", name="Remove typed").click()
     visit.wait(lambda: layer_count(visit, "Fences") == 0, "the fence to go")
     visit.check()
+
+
+def test_what_is_being_typed_stays(visit: Visit) -> None:
+    page = visit.go("/")
+    visit.wait(lambda: layer_count(visit, "Vehicles") > 0, "vehicles")
+    name = page.locator(".l-field input").first
+    name.fill("half-a-na")
+    alerts = page.locator("section", has_text="Alerts")
+    before = alerts.inner_text()
+    visit.wait(lambda: alerts.inner_text() != before, "something else on the page to change")
+    assert name.input_value() == "half-a-na"
 
 
 def test_a_fence_that_the_broker_refuses_is_said_so(visit: Visit) -> None:
