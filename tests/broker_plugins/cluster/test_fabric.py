@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from broker_plugins.cluster.fabric import Fabric, read_leases
 from broker_plugins.cluster.options import ClusterOptions
-from broker_plugins.cluster.server import NatsServer
+from broker_plugins.cluster.server import NatsServer, program
 from broker_plugins.engine import EngineError
 from tests.brokers import free_port
+from tests.mqtt_wire import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,73 @@ async def test_a_mailbox_keeps_order_and_recognises_what_was_posted_before(serve
     assert await again.next() == [(3, b"3")]
     await again.close()
     await leave(fabric, task)
+
+
+def certificates(directory: Path) -> None:
+    """An authority of our own, and a certificate of it for 127.0.0.1."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    for command in (
+        f"req -x509 {key} -days 2 -subj /CN=authority -keyout ca.key -out ca.pem",
+        f"req {key} -subj /CN=node -keyout key.pem -out node.csr",
+        "x509 -req -in node.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+    ):
+        (directory / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        subprocess.run(["openssl", *command.split()], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """A server that wants TLS, a certificate of the client's and a password; where it listens."""
+    certificates(tmp_path)
+    port = free_port()
+    files = {name: tmp_path / f"{name}.pem" for name in ("ca", "cert", "key")}
+    (tmp_path / "nats.conf").write_text(
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{tmp_path}" }}\n'
+        "authorization { user: locus, password: secret }\n"
+        f'tls {{ cert_file: "{files["cert"]}", key_file: "{files["key"]}", ca_file: "{files["ca"]}", verify: true }}\n'
+    )
+    with (tmp_path / "nats.log").open("wb") as log:
+        process = subprocess.Popen([program(), "-c", str(tmp_path / "nats.conf")], stdout=log, stderr=log)
+    try:
+        wait_for(lambda: b"Server is ready" in (tmp_path / "nats.log").read_bytes(), "the server", 60)
+        yield f"tls://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def test_a_fabric_with_tls_and_a_password_lets_in_who_has_both(guarded: str, tmp_path: Path) -> None:
+    pem = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+    known = {"tls_ca_file": pem["ca"], "tls_certificate_file": pem["cert"], "tls_key_file": pem["key"]}
+
+    async def joins(seconds: float, **options: str) -> bool:
+        up = asyncio.Event()
+
+        async def joined() -> None:
+            up.set()
+
+        chosen = ClusterOptions(node="n", servers=[guarded], hello_s=0.1, lease_s=1.0, **options)
+        fabric = Fabric(chosen, 1, {}, joined)
+        running = asyncio.ensure_future(fabric.run())
+        try:
+            await asyncio.wait_for(up.wait(), seconds)
+            await fabric.post("n", b"over TLS", "1")
+            reader = await fabric.collect(0)
+            assert await reader.next() == [(1, b"over TLS")]
+            await reader.close()
+        except TimeoutError:
+            return False
+        else:
+            return True
+        finally:
+            running.cancel()
+            await fabric.close()
+
+    assert not await joins(1.0, **known, user="locus", password="wrong")
+    assert not await joins(1.0, tls_ca_file=pem["ca"], user="locus", password="secret")
+    assert await joins(60.0, **known, user="locus", password="secret")
 
 
 async def test_no_server_is_said_in_words() -> None:
