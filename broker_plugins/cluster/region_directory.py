@@ -12,7 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, adapt_tree, assign, with_owners, with_regions
+from broker_plugins.cluster.region_owners import rescued
+from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, adapt_tree, with_regions
 from spatial_index.region_blocks import area, children_of, depth_of, overlap, parent_of, quarters, region_of
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from spatial_index.region_changes import Places
     from spatial_index.spaces import Space
 
-TOLERANCE = 0.25
-"""How far above its share a node may be before a block moves."""
-GENTLY = 0.1
-"""The share of the blocks that may leave living nodes in one version while they are busy, at least one."""
 SHARES = 4
 """Blocks into which what one node carries is divided at least, so that there is something to share out."""
 SMALLEST = 1 / 32
@@ -54,7 +51,7 @@ def first_tree(space: Space, limits: Limits, nodes: Collection[str], depth: int)
     for _ in range(depth):
         boxes = [child for name, box in boxes for child in zip(children_of(name), quarters(box), strict=True)]
     tree = RegionTree(space, limits, blocks=[Block(name, box) for name, box in boxes])
-    return replace_version(with_owners(tree, assign(tree, nodes)), 1)
+    return replace_version(rescued(tree, nodes), 1)
 
 
 def replace_version(tree: RegionTree, version: int) -> RegionTree:
@@ -69,29 +66,6 @@ def fitted(tree: RegionTree, space: Space, limits: Limits, nodes: Collection[str
     if tree.limits == limits:
         return tree
     return RegionTree(space, limits, blocks=tree, version=tree.version + 1, next_region=tree.next_region)
-
-
-def rescued(tree: RegionTree, nodes: Collection[str]) -> RegionTree:
-    """Blocks without a living owner get one; no other block moves."""
-    if not nodes or all(block.owner in nodes for block in tree):
-        return tree
-    owners = assign(tree, nodes, tolerance=1e9)
-    return replace_version(with_owners(tree, owners), tree.version + 1)
-
-
-def balanced(tree: RegionTree, nodes: Collection[str], loads: Mapping[str, float]) -> RegionTree:
-    """Blocks move from nodes that have too much to those that have little: of the busy ones few at a time."""
-    if not nodes:
-        return tree
-    owners = assign(tree, nodes, loads, tolerance=TOLERANCE)
-    forced = {block.id: owners[block.id] for block in tree if block.owner not in nodes}
-    wanted = [block for block in tree if block.id not in forced and owners[block.id] != block.owner]
-    busy = sorted((block for block in wanted if loads.get(block.id)), key=lambda block: (-loads[block.id], block.id))
-    idle = [block for block in wanted if not loads.get(block.id)]
-    moved = {block.id: owners[block.id] for block in [*idle, *busy[: max(1, int(len(tree) * GENTLY))]]}
-    if not forced and not moved:
-        return tree
-    return replace_version(with_owners(tree, forced | moved), tree.version + 1)
 
 
 def adapted(

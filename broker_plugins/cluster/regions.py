@@ -19,17 +19,16 @@ from broker_plugins.cluster.node import Part
 from broker_plugins.cluster.region_directory import (
     BadDirectoryError,
     adapted,
-    balanced,
     changes,
     first_tree,
     fitted,
     from_bytes,
     replace_version,
-    rescued,
     to_bytes,
     with_slow_regions,
 )
 from broker_plugins.cluster.region_load import Loads, Watcher
+from broker_plugins.cluster.region_owners import balanced, rescued
 from broker_plugins.cluster.region_wire import AskBlocks, AskSightings, Chart, Charted, ChartedBlock, Load
 from broker_plugins.cluster.slow_areas import SlowAreas
 from broker_plugins.cluster.wire import WireError, encode

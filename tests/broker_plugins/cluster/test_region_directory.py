@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -10,18 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_plugins.cluster.region_directory import (
-    GENTLY,
     BadDirectoryError,
     adapted,
-    balanced,
     changes,
     first_tree,
     fitted,
     from_bytes,
-    rescued,
     to_bytes,
     with_slow_regions,
 )
+from broker_plugins.cluster.region_owners import GENTLY, balanced, in_order, rescued
 from spatial_index import WGS84, BadBox, Limits, Plane, RegionTree
 
 LIMITS = Limits(capacity=10, merge_share=0.5, max_depth=8)
@@ -92,6 +91,12 @@ def test_blocks_are_shared_among_all_and_come_back_a_few_at_a_time() -> None:
     assert 0 < changes(without, back).moves <= len(tree) * GENTLY
 
 
+def test_a_node_that_comes_gets_something_even_if_blocks_are_few() -> None:
+    tree = first_tree(WGS84, LIMITS, {"a", "b"}, 1)
+    assert Counter(block.owner for block in tree) == {"a": 2, "b": 2}
+    assert {block.owner for block in balanced(tree, {"a", "b", "c"}, {})} == {"a", "b", "c"}
+
+
 def test_what_happens_in_one_place_of_the_world_is_shared_out_among_all_nodes() -> None:
     places = [(126.9 + x / 100, 37.5 + y / 100) for x in range(10) for y in range(10)]
     tree = first_tree(WGS84, Limits(capacity=500), {"a", "b", "c"}, 1)
@@ -102,6 +107,9 @@ def test_what_happens_in_one_place_of_the_world_is_shared_out_among_all_nodes() 
         tree = balanced(tree, {"a", "b", "c"}, loads_of(tree, places))
     carried = Counter(tree.home(*place).owner for place in places)
     assert max(carried.values()) < 45
+    line = [block.owner for block in in_order(tree)]
+    borders = sum(one != other for one, other in itertools.pairwise(line))
+    assert borders <= 4, "each node owns a stretch, but for what need not move"
     calm = adapted(tree, loads_of(tree, places[::40]), sample(places[::40]), nodes=3, depth=1, most_blocks=1000)
     assert len(calm) == 4, "so little is not worth it"
 
