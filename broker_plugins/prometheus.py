@@ -37,7 +37,7 @@ MAX_SCRAPES: Final = 16
 """Requests answered at once; one more is closed at once."""
 
 GAUGES: Final = {
-    "cluster": {"blocks", "blocks_owned", "causal_longest_wait_us"},
+    "cluster": {"blocks", "blocks_owned", "causal_longest_wait_us", "content_boxes"},
     "geo": {"subscriptions", "filters", "fences", "tracked_objects"},
     "ranked": {"subscriptions", "filters"},
     "telemetry": {"buffered_records", "spool_bytes"},

@@ -69,6 +69,8 @@ class ClusterOptions:
     """Filters for which it does; messages of the others go to every node that holds one."""
     overlay_cap: float = 8.0
     """How many times the mean a node passes on for another one, by `content: overlay`, before others do it."""
+    overlay_patience_s: float = 0.5
+    """How long a message that was passed on waits for one that was sent before it by another way, and may be lost."""
     top_answer_s: float = 1.0
     """How long a message for the best receivers waits for another node to name its own; then they are left out."""
     max_top_waiting: int = 10_000
@@ -114,6 +116,8 @@ class ClusterOptions:
             raise EngineError(f"content: {self.content!r} is neither direct, overlay nor plain")
         if self.max_content_boxes < 1 or self.max_content_filters < 1:
             raise EngineError("max_content_boxes and max_content_filters are at least 1")
+        if not self.overlay_patience_s > 0:
+            raise EngineError(f"overlay_patience_s: {self.overlay_patience_s} is not above 0")
         if not self.overlay_cap >= 2:
             raise EngineError(f"overlay_cap: {self.overlay_cap} is below 2: nobody may be left to pass anything on")
         if not self.top_answer_s > 0 or self.max_top_waiting < 1:

@@ -46,7 +46,7 @@ FEWEST = 2
 class _Plan:
     """What is known of the nodes that want a topic, until something changes."""
 
-    __slots__ = ("changes", "inners", "wanted", "wanting")
+    __slots__ = ("changes", "inners", "relays", "wanted", "wanting")
 
     def __init__(self, wanting: Wanting, changes: int, wanted: dict[str, list[Matcher]], inners: list[str]) -> None:
         self.wanting = wanting
@@ -55,6 +55,8 @@ class _Plan:
         """For nodes that want only certain contents of the topic: which."""
         self.inners = inners
         """The filters of these nodes that match the topic."""
+        self.relays = bool(wanted)
+        """Whether its messages are passed on; that stays, since messages that come by different ways are unordered."""
 
 
 class Overlay(Part):
@@ -119,7 +121,7 @@ class Overlay(Part):
         delta = self.own.delta() or self.own.nothing_new()
         self.node.counters.content_boxes = self.own.boxes
         fabric = self.node.fabric
-        await fabric.publish(fabric.subject("contents"), encode(delta))
+        self.node.work(fabric.publish(fabric.subject("contents"), encode(delta)))  # behind those on their way
         self._tell()
 
     def _tell(self) -> None:
@@ -189,7 +191,9 @@ class Overlay(Part):
                     inners |= dict.fromkeys(some)
             if len(self._plans) >= MAX_TOPICS:
                 self._plans.clear()
+            relays = plan is not None and plan.relays
             plan = self._plans[topic] = _Plan(wanting, self.others.changes, wanted, list(inners))
+            plan.relays |= relays
         return plan
 
     def without_use(self, message: Message) -> list[str]:
@@ -218,7 +222,7 @@ class Overlay(Part):
         if self.node.options.content != "overlay" or message.qos or message.retain:
             return nodes
         plan = self._plan(message.topic)
-        if not plan.wanted or plan.wanting.groups:
+        if not plan.relays or plan.wanting.groups:
             return nodes  # for a shared subscription one node is chosen, and gets it from here
         # Also where it goes straight, so that all messages of a topic that come to a node by this way are in order.
         wanted = {node for node in nodes if node in plan.wanted}

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 0.25
-"""How long a message waits for one that was sent before it by another way."""
 MOST_UNDERWAY: Final = 1_024
 """Batches that are remembered in case the node they went to turns out to be gone."""
 
@@ -51,10 +49,12 @@ class Relaying(Part):
         self._places: dict[str, int] = {}
         self._epochs: dict[str, int] = {}
         self._outgoing: dict[str, list[Relayed]] = {}
+        self._bytes = 0
+        """How much is on its way to the fabric."""
         self._underway: dict[int, list[Relayed]] = {}
         self._batches = itertools.count(1)
         self._taken = Taken()
-        self._order: InOrder[tuple[str, Frame]] = InOrder(PATIENCE_S)
+        self._order: InOrder[tuple[str, Frame]] = InOrder(node.options.overlay_patience_s)
         self._ready: list[tuple[str, Frame]] = []
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
@@ -103,6 +103,11 @@ class Relaying(Part):
     def _send(self, origin: str, frame: Frame, hops: Iterable[Hop]) -> None:
         counters = self.node.counters
         for hop in hops:
+            size = _size(frame)
+            if self._bytes + size > self.node.options.max_outgoing_bytes:
+                counters.dropped_outgoing += 1
+                continue
+            self._bytes += size
             if not self._outgoing:
                 self.node.engine.loop.call_soon(self._flush)
             self._outgoing.setdefault(hop.node, []).append(Relayed(origin, hop.epoch, hop.place, frame, hop.below))
@@ -116,7 +121,7 @@ class Relaying(Part):
             size = 0
             batch: list[Relayed] = []
             for item in items:
-                size += len(item.frame.payload) + len(item.frame.topic) + 256
+                size += _size(item.frame)
                 if batch and size > BATCH_BYTES:
                     self.node.work(self._publish_batch(node, batch))
                     size, batch = 0, []
@@ -127,6 +132,7 @@ class Relaying(Part):
         fabric, counters = self.node.fabric, self.node.counters
         if not fabric.ready:
             counters.dropped_away += len(items)
+            self._bytes -= sum(_size(item.frame) for item in items)
             return
         number = next(self._batches)
         while len(self._underway) >= MOST_UNDERWAY:
@@ -140,6 +146,8 @@ class Relaying(Part):
         except FAULTS as error:
             counters.dropped_away += len(items)
             log.debug("to %s: %s", node, error)
+        finally:
+            self._bytes -= sum(_size(item.frame) for item in items)
 
     async def on_unheard(self, msg: Msg) -> None:
         """A node was gone when something was sent to it: pass on what it was to pass on."""
@@ -163,7 +171,7 @@ class Relaying(Part):
 
     def _wait(self) -> None:
         if self._timer is None and self._order.waits:
-            self._timer = self.node.engine.loop.call_later(PATIENCE_S / 2, self._look)
+            self._timer = self.node.engine.loop.call_later(self.node.options.overlay_patience_s / 2, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -185,3 +193,7 @@ class Relaying(Part):
                     await self._forwarding.take_relayed(origin, frame)
         finally:
             self._busy = False
+
+
+def _size(frame: Frame) -> int:
+    return len(frame.payload) + len(frame.topic) + 256

@@ -145,17 +145,13 @@ class TopK(Part):
         return alive
 
     async def _ask(self, key: Key, held: _Held, choice: Choice, nodes: list[str], top: int | None) -> None:
-        try:
-            token = next(self._tokens)
-            question = encode(AskBest(self.node.name, token, self._forwarding.frame(held.message), top or 0))
-            answers = await gather(*(self._answer(node, question) for node in nodes))
-            named = {node: answer for node, answer in zip(nodes, answers, strict=True) if answer is not None}
-            here = self._named(choice, top)
-            held.decide = lambda: self._decide(held.message, token, choice, {self.node.name: here, **named}, top)
-        finally:
-            if held.decide is None:
-                held.decide = _nothing
-            self._go_on(key)
+        token = next(self._tokens)
+        question = encode(AskBest(self.node.name, token, self._forwarding.frame(held.message), top or 0))
+        answers = await gather(*(self._answer(node, question) for node in nodes))
+        named = {node: answer for node, answer in zip(nodes, answers, strict=True) if answer is not None}
+        named[self.node.name] = self._named(choice, top)
+        held.decide = lambda: self._decide(held.message, token, choice, named, top)
+        self._go_on(key)
 
     async def _answer(self, node: str, question: bytes) -> Best | None:
         self.node.counters.top_asked += 1
@@ -163,7 +159,7 @@ class TopK(Part):
             return decode(await self.node.fabric.ask(node, question, self.node.options.top_answer_s), Best)
         except (*FAULTS, WireError) as error:
             self.node.counters.top_silent += 1
-            log.info("node %s does not say whom it would serve; its receivers are left out: %s", node, error)
+            log.debug("node %s does not say whom it would serve; its receivers are left out: %s", node, error)
             return None
 
     def _decide(self, message: Message, token: int, choice: Choice, named: dict[str, Best], top: int | None) -> None:
@@ -185,14 +181,17 @@ class TopK(Part):
         total = len(decision.ranking)
         if top is None:
             total += sum(best.count - len(best.found) for best in named.values())
-        space = self.node.engine.space
-        ranking = [
-            (accuracy, client, (parse_filter(text, space).share or "") if text else "")
-            for accuracy, _, client, text in decision.ranking
-        ]
+        ranking = [(accuracy, client, self._share(text)) for accuracy, _, client, text in decision.ranking]
         most = None if top is None else decision.counts[name]
         assert self._ranked is not None
         self._ranked.decided(message, Verdict(most, decision.groups[name], choice, ranking, total))
+
+    def _share(self, text: str) -> str:
+        """The name of a shared group, by the whole text of its filter."""
+        try:
+            return (parse_filter(text, self.node.engine.space).share or "") if text else ""
+        except GrammarError:
+            return text  # of a node with another space
 
     def _turn(self, group: str, nodes: list[str]) -> str:
         name = self.node.name

@@ -131,7 +131,9 @@ class World:
                         raise AssertionError(f"{name} on {listener.node} misses {missing} of {sender}") from None
         self.settle()
         for name, listener in self.listeners.items():
-            assert listener.got == listener.expected, f"{name} on {listener.node}"
+            for sender in sorted({*listener.got, *listener.expected}):
+                got, expected = listener.got.get(sender, []), listener.expected.get(sender, [])
+                assert got == expected, f"{name} on {listener.node}, of {sender}: {got} for {expected}"
 
     def settle(self) -> None:
         """Nothing is on its way any more that was published before."""
@@ -176,7 +178,9 @@ async def _gone(server: str, subject: str) -> bool:
 
 @pytest.mark.parametrize("mode", ["direct", "overlay"])
 def test_random_subscribers_get_what_they_want_over_churn_and_the_loss_of_a_node(mode: str, tmp_path) -> None:
-    with cluster(tmp_path, "a", "b", "c", plugins={CLUSTER: {"content": mode}}) as nodes, ExitStack() as stack:
+    # On a busy machine a message that is passed on may be overtaken by far; nothing is lost here, so nobody waits long.
+    options = {CLUSTER: {"content": mode, "overlay_patience_s": 30.0}}
+    with cluster(tmp_path, "a", "b", "c", plugins=options) as nodes, ExitStack() as stack:
         world = World(nodes, stack, 23)
         for number in range(12):
             listener = world.connect(f"listener-{number}", "abc"[number % 3])
