@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FENCES: Final = ("harbour", "market", "museum", "school", "stadium", "station")
 FENCE_CORNERS: Final = 12
+FENCES_APART: Final = 2.2
+"""How far the middles of two fences are from each other at least, in blocks: they do not overlap."""
 QUANTITIES: Final = {
     "temperature": ("°C", 18.0, 0.05),
     "noise": ("dB", 62.0, 1.5),
@@ -118,10 +120,14 @@ class Reading:
 
 
 def fences_of(streets: Streets, seed: int) -> tuple[Fence, ...]:
-    """The fences of a city: roundish, each around another crossing."""
+    """The fences of a city: roundish, each around another crossing, far enough from each other and from the square."""
     rng = random.Random(f"{seed}/fences")
+    taken = [Point(0.0, 0.0)]
+    for crossing in rng.sample(streets.crossings, len(streets.crossings)):
+        if all(crossing.distance_to(other) >= FENCES_APART * BLOCK_M for other in taken):
+            taken.append(crossing)
     fences = []
-    for name, middle in zip(FENCES, rng.sample(streets.crossings, len(FENCES)), strict=True):
+    for name, middle in zip(FENCES, taken[1:], strict=False):
         radius = rng.uniform(0.5, 0.9) * BLOCK_M
         ring = []
         for corner in range(FENCE_CORNERS):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shapely.geometry import Polygon
 
 from broker_plugins.grammar import parse_filter
 from clients.city.plane import Plane
@@ -67,12 +69,15 @@ def test_sensors_differ_in_rhythm_and_some_fall_silent(seed):
 @given(seeds)
 def test_fences_are_polygons_that_the_broker_takes(seed):
     plane = Plane(126.97, 37.56)
-    fences = fences_of(STREETS, seed)
+    fences = fences_of(Streets(seed), seed)
     assert len({fence.name for fence in fences}) == len(fences) == 6
     for fence in fences:
         ring = [plane.globe(point) for point in (*fence.ring, fence.ring[0])]
         shape = read_fence(json.dumps({"type": "Polygon", "coordinates": [ring]}).encode())
         assert 10_000 < shape.area_m2 < 1_000_000
+    assert not any(
+        Polygon(one.ring).intersects(Polygon(other.ring)) for one, other in itertools.combinations(fences, 2)
+    )
 
 
 @settings(max_examples=25, deadline=None)
