@@ -50,6 +50,8 @@ class Board:
                 content = read_object(payload)
                 if content is not None:
                     self.handovers.append((now_s, content))
+                    way = f"{content.get('from', '?')} → {content.get('to', '?')}"
+                    self.scene.hand_over(str(content.get("client", "")), way)
             elif topic == REGIONS_TOPIC:
                 self.regions = read_regions(payload) or Regions()
                 self.scene.show_regions(self.regions.blocks)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spark_jobs.dashboard.feed import Address
-    from spark_jobs.dashboard.history import History
+    from spark_jobs.dashboard.history import Handover, History
 
 SPARK_QUIET_S: Final = 45.0
 """Without a new window for so long, Spark is taken to have stopped."""
@@ -48,6 +48,8 @@ class Desk:
         self.feed = Feed(options.broker, (*OWN_FILTERS, *options.topics, *receipts), self._take)
         self.fences = FenceWatch(options.broker, self._inner())
         self.history = _history(options.lake)
+        self._shown_s = time.time()
+        """Handovers up to this time have been shown on the map."""
         self._read: dict[str, tuple[float, Any]] = {}
         self._reading: dict[str, asyncio.Lock] = {}
 
@@ -76,6 +78,19 @@ class Desk:
         if heard_s is not None and time.time() - heard_s < SPARK_QUIET_S:
             return "yes"
         return "stopped" if known else "no"
+
+    async def handovers(self) -> list[Handover]:
+        """The latest handovers in the lake; those that are new are shown on the map as well."""
+        history = self.history
+        if history is None:
+            return []
+        found: list[Handover] = await self.read("handovers", history.handovers, 1.5)
+        with self.board.lock:
+            for each in reversed(found):
+                if each.at_s > self._shown_s:
+                    self.board.scene.hand_over(each.client, f"{each.from_node} → {each.to_node}")
+        self._shown_s = max([self._shown_s, *(each.at_s for each in found)])
+        return found
 
     async def read(self, what: str, work: Callable[[], Any], fresh_s: float = FRESH_S) -> Any:
         """Read something from the lake in a thread, or take what another page has just read."""

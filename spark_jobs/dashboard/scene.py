@@ -25,6 +25,7 @@ MOST_DELIVERIES: Final = 300
 """So many lines from a message to who got it wait for the next frame; older ones are not drawn."""
 MOST_ALERTS: Final = 50
 MOST_GONE: Final = 6_000
+MOST_HANDOVERS: Final = 50
 QUIET_S: Final = 60.0
 """Who has not told its place for so long is taken off the map; sensors may be silent for longer."""
 ALERT_S: Final = 45.0
@@ -80,6 +81,7 @@ class Scene:
         self._gone: deque[tuple[int, str]] = deque(maxlen=MOST_GONE)
         self._deliveries: deque[tuple[int, Place, Place]] = deque(maxlen=MOST_DELIVERIES)
         self._alerts: deque[Alert] = deque(maxlen=MOST_ALERTS)
+        self._handovers: deque[tuple[int, Place, str]] = deque(maxlen=MOST_HANDOVERS)
         self._streets: list[list[Place]] = []
         self._streets_revision = 0
         self._fences: OrderedDict[str, list[list[Place]]] = OrderedDict()
@@ -284,6 +286,14 @@ class Scene:
             self._revision += 1
             self._blocks, self._blocks_revision = blocks, self._revision
 
+    def hand_over(self, client: str, what: str) -> None:
+        """Show that a client moved to another node, where it is; nothing where that is not known."""
+        name = client.removeprefix("city-subscriber-")
+        mover = self._movers.get(f"subscribers/{name}")
+        if mover is not None:
+            self._revision += 1
+            self._handovers.append((self._revision, mover.place, what[:60]))
+
     def show_regions(self, regions: Sequence[Region]) -> None:
         """Draw other blocks of the cluster's nodes; loads are told so often that a change of theirs alone is none."""
         drawn = sorted([block.owner, *(round(side, 6) for side in block.sides)] for block in regions)
@@ -320,6 +330,7 @@ class Scene:
             "movers": [m.drawn() for m in self._movers.values() if m.revision > since],
             "gone": [] if whole else [key for revision, key in self._gone if revision > since],
             "deliveries": [] if whole else self._lines(since),
+            "handovers": [] if whole else [[*place, what] for rev, place, what in self._handovers if rev > since],
             "alerts": [[a.number, *a.place, a.kind, a.text, round(now_s - a.heard_s, 1)] for a in self._alerts],
             "bounds": self._bounds,
         }

@@ -16,6 +16,7 @@ const LAYERS = [
 ];
 const FRAME_MS = 80;
 const LINE_MS = 700;
+const MOVE_MS = 4000;
 const MOST_LINES = 150;
 const METRES_A_DEGREE = 111320;
 
@@ -66,6 +67,7 @@ export default {
   created() {
     this.movers = new Map();
     this.lines = [];
+    this.moves = [];
     this.alerts = [];
     this.streets = [];
     this.fences = [];
@@ -120,6 +122,8 @@ export default {
       }
       for (const line of data.deliveries.slice(-60)) this.lines.push([...line, now]);
       if (this.lines.length > MOST_LINES) this.lines.splice(0, this.lines.length - MOST_LINES);
+      for (const each of data.handovers) this.moves.push([...each, now]);
+      if (this.moves.length > 20) this.moves.splice(0, this.moves.length - 20);
       this.alerts = data.alerts.map((alert) => [...alert, now]);
       for (const what of ["streets", "fences", "blocks", "regions"]) {
         if (data[what]) {
@@ -405,6 +409,7 @@ export default {
       this.drawDots(c, kinds.other, this.colour.other, 3.5);
       this.drawDots(c, kinds.subscriber, this.colour.subscriber, 4 * this.mark);
       if (this.layers.alert) this.drawAlerts(c, now);
+      this.drawMoves(c, now);
       if (this.drawing) this.drawRing(c);
     },
     drawDots(c, dots, colour, radius) {
@@ -481,6 +486,22 @@ export default {
         c.arc(x, y, 4.5, 0, 7);
         c.fill();
         if (seconds < 12) this.write(c, kind, x, y - 12, this.colour.alert);
+        c.globalAlpha = 1;
+      }
+    },
+    drawMoves(c, now) {
+      // Handovers: a ring where the client was when it went to another node, and from which to which.
+      this.moves = this.moves.filter((move) => now - move[3] < MOVE_MS);
+      for (const [lon, lat, what, began] of this.moves) {
+        const [x, y] = this.xy(lon, lat);
+        const share = (now - began) / MOVE_MS;
+        c.strokeStyle = this.colour.subscriber;
+        c.lineWidth = 3;
+        c.globalAlpha = 1 - share;
+        c.beginPath();
+        c.arc(x, y, this.calm.matches ? 14 : 6 + 22 * share, 0, 7);
+        c.stroke();
+        this.write(c, what, x, y - 16, this.colour.subscriber);
         c.globalAlpha = 1;
       }
     },

@@ -37,9 +37,7 @@ class HandoverRows:
             ui.timer(2.0, self._read, immediate=True)
 
     async def _read(self) -> None:
-        history = self._desk.history
-        assert history is not None
-        self._recorded = await self._desk.read("handovers", history.handovers, 1.5)
+        self._recorded = await self._desk.handovers()
 
     def refresh(self) -> None:
         """Show them."""

@@ -66,6 +66,17 @@ def test_who_got_what_is_a_line_from_the_message_to_the_subscriber() -> None:
     assert scene.deliveries == 2
 
 
+def test_a_handover_is_shown_where_the_client_is() -> None:
+    scene = Scene()
+    told(scene, "city/subscribers/s7/pos", {"lon": 5, "lat": 6, "radius_m": 300})
+    seen = scene.revision
+    scene.hand_over("city-subscriber-s7", "node1 → node2")
+    scene.hand_over("somebody", "node1 → node2")
+    frame = scene.frame(seen, 0.0)
+    assert frame["handovers"] == [[5, 6, "node1 → node2"]]
+    assert scene.frame(frame["revision"], 0.0)["handovers"] == []
+
+
 def test_who_falls_silent_or_leaves_is_taken_off_but_sensors_stay() -> None:
     scene = Scene()
     told(scene, "city/sensors/t/x", {"lon": 1, "lat": 1}, 0.0)

@@ -1,0 +1,65 @@
+"""What pages share: the lake is read once for all of them, and new handovers reach the map once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING
+
+from spark_jobs.dashboard.desk import Desk, Options
+from spark_jobs.dashboard.feed import Address
+from spark_jobs.dashboard.history import Handover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def desk_of(tmp_path: Path, *topics: str) -> Desk:
+    return Desk(Options(Address("127.0.0.1", 1), topics or ("city/#",), "city/jobs/receipts", tmp_path))
+
+
+async def test_several_pages_read_once(tmp_path: Path) -> None:
+    desk, reads = desk_of(tmp_path), []
+
+    def work() -> int:
+        reads.append(1)
+        time.sleep(0.05)
+        return len(reads)
+
+    assert await asyncio.gather(*(desk.read("x", work) for _ in range(5))) == [1] * 5
+    assert await desk.read("y", work) == 2
+    assert await desk.read("x", work, fresh_s=0.0) == 3
+
+
+async def test_new_handovers_are_shown_on_the_map_once(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    assert desk.history is not None
+    desk.board.take("city/subscribers/a/pos", json.dumps({"lon": 1, "lat": 2}).encode(), time.time())
+    seen = desk.board.scene.revision
+    now_s = time.time()
+    found = [
+        Handover(now_s + 1, "city-subscriber-a", "n1", "n2"),
+        Handover(now_s - 60, "city-subscriber-a", "n2", "n1"),
+    ]
+    desk.history.handovers = lambda: found  # type: ignore[method-assign]
+    for _ in range(2):
+        assert await desk.handovers() == found
+        desk._read.clear()
+    assert desk.board.scene.frame(seen, now_s)["handovers"] == [[1, 2, "n1 → n2"]]
+
+
+def test_fences_listen_to_the_topics_of_the_map(tmp_path: Path) -> None:
+    assert desk_of(tmp_path)._inner() == "city/#"
+    assert desk_of(tmp_path, "fleet/+/pos")._inner() == "fleet/+/pos"
+    assert desk_of(tmp_path, "a/#", "b/#")._inner() == "#"
+    assert desk_of(tmp_path, "$geo/near:1km/a/#")._inner() == "#"
+
+
+def test_spark_is_there_while_windows_come(tmp_path: Path) -> None:
+    desk, window = desk_of(tmp_path), b'{"from": "2026-05-04T09:00:00Z", "seconds": 10}'
+    assert desk.spark() == "no"
+    desk.board.take("locus/metrics/n1/10s", window, time.time(), retained=True)
+    assert desk.spark() == "stopped"
+    desk.board.take("locus/metrics/n1/10s", window, time.time())
+    assert desk.spark() == "yes"
