@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.causal import ControlFormatError
 from broker_plugins.cluster.causal_wire import AskPast, Past
+from broker_plugins.cluster.fabric import ANSWER_S
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import WireError, decode, encode
 
@@ -93,7 +94,9 @@ class CausalMoves:
         order = self._order
         waiting: list[asyncio.Future[None]] = []
         try:
-            past = decode(await order.node.fabric.ask(node, question), Past)
+            # What comes later than a lifetime would tell of nothing that is still worth waiting for.
+            patience = min(ANSWER_S, self._longest_us / 1e6)
+            past = decode(await order.node.fabric.ask(node, question, patience), Past)
             for group, control in zip(order.groups, past.controls, strict=False):
                 if control:
                     done: asyncio.Future[None] = order.node.engine.loop.create_future()

@@ -91,7 +91,7 @@ class Member:
     async def leased(self) -> list[str]:
         return list(self.world.parts)
 
-    async def ask(self, node: str, question: bytes) -> bytes:
+    async def ask(self, node: str, question: bytes, seconds: float = 1.0) -> bytes:
         asked: AskTime | AskPast = decode(question, AskTime | AskPast)  # type: ignore[arg-type]  # a union
         return encode(self.world.parts[node].part.questions()[type(asked)](asked))
 
