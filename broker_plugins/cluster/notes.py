@@ -107,14 +107,12 @@ class Notes(Part):
         try:
             await asyncio.sleep(0)  # what this turn changes is written at once
             while self._dirty and self.node.fabric.ready:
-                waiting, self._waiting = self._waiting, []
                 some = list(self._dirty)[:AT_ONCE]
                 for client_id in some:
                     del self._dirty[client_id]
                 await asyncio.gather(*(self._write_one(client_id) for client_id in some))
-                if self._dirty:
-                    self._waiting += waiting
-                else:
+                if not self._dirty:
+                    waiting, self._waiting = self._waiting, []
                     for done in waiting:
                         _give_up(done)
         finally:
