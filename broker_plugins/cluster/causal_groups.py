@@ -52,6 +52,7 @@ class CausalGroups(CausalMembers):
         self._rings_at = 0
         self._released: deque[Message | Future[None]] = deque()
         self._handing = False
+        self._waiting_bytes = 0
         self._status = b""
 
     def group_of(self, topic: str) -> Group | None:
@@ -144,6 +145,14 @@ class CausalGroups(CausalMembers):
             self._dropped(what, DropReason.LATE if control.deadline < now else DropReason.STRANGER)
             return
         self.seat_sender(control.sender, origin)
+        size = _size(what)
+        if self._waiting_bytes + size > self.node.options.max_causal_waiting_bytes and (
+            group.member.state.open_conditions(control, now)
+        ):
+            # To all others it is as if the network had lost it.
+            self._dropped(what, DropReason.OVERFLOW)
+            return
+        self._waiting_bytes += size
         self._work_off(group.member.receive(now, control, what))
         self._set_timer()
 
@@ -176,8 +185,10 @@ class CausalGroups(CausalMembers):
     def _work_off(self, outcome: Outcome) -> None:
         counters = self.node.counters
         for drop in outcome.drops:
+            self._waiting_bytes -= _size(drop.payload)
             self._dropped(drop.payload, drop.reason)
         for delivery in outcome.deliveries:
+            self._waiting_bytes -= _size(delivery.payload)
             if not isinstance(delivery.payload, Message):
                 continue
             counters.causal_delivered += 1
@@ -218,7 +229,10 @@ class CausalGroups(CausalMembers):
                 else:
                     _tell(message)
             return
-        self._released.extend(messages)
+        room = max(0, self.node.options.max_causal_waiting - len(self._released))
+        self._released.extend(messages[:room])
+        for message in messages[room:]:  # access control does not answer
+            self._dropped(message, DropReason.OVERFLOW)
         if not self._handing:
             self._handing = True
             drive(engine.loop, self._publish_released(), self._handed)
@@ -257,6 +271,10 @@ class CausalGroups(CausalMembers):
         if payload != self._status:
             self._status = payload
             self.node.engine.publish(Message(STATUS_TOPIC, payload, retain=True, volatile=True))
+
+
+def _size(what: Message | Future[None]) -> int:
+    return len(what.payload) + len(what.topic) if isinstance(what, Message) else 0
 
 
 def _tell(waiting: Future[None]) -> None:

@@ -99,6 +99,8 @@ class ClusterOptions:
     exchanged as ordinary ones, unordered."""
     max_causal_waiting: int = 10_000
     """Messages of one causal group that wait on this node for others to come first; one more is dropped and counted."""
+    max_causal_waiting_bytes: int = 67_108_864
+    """Bytes of messages of all causal groups that wait; one that would be more is dropped and counted."""
     clock_offset_ms: float = 0.0
     """For tests: added to this node's clock."""
 
@@ -140,8 +142,9 @@ class ClusterOptions:
             raise EngineError(f"causal_clock_part: {self.causal_clock_part} is not above 0 and up to 1")
         if not 0 <= self.causal_skew_ms <= 60_000:
             raise EngineError(f"causal_skew_ms: {self.causal_skew_ms} is not from 0 to 60000")
-        if self.max_causal_waiting < 1:
-            raise EngineError(f"max_causal_waiting: {self.max_causal_waiting} is too small; it is at least 1")
+        for option in ("max_causal_waiting", "max_causal_waiting_bytes"):
+            if getattr(self, option) < 1:
+                raise EngineError(f"{option}: {getattr(self, option)} is too small; it is at least 1")
 
 
 @dataclass(slots=True)
@@ -246,7 +249,7 @@ class ClusterCounters:
     causal_stalled: int = 0
     """Messages dropped because this node was too busy to deliver them in time."""
     causal_overflows: int = 0
-    """Messages dropped because `max_causal_waiting` was reached."""
+    """Messages dropped because `max_causal_waiting` or `max_causal_waiting_bytes` was reached."""
     causal_duplicates: int = 0
     """Messages of causal groups that had come before."""
     causal_strangers: int = 0

@@ -52,13 +52,15 @@ class World:
 class Member:
     """One node: its part, and what its clients got."""
 
-    def __init__(self, world: World, name: str, causal: dict[str, str] = CAUSAL, offset_ms: float = 0.0) -> None:
+    def __init__(
+        self, world: World, name: str, causal: dict[str, str] = CAUSAL, offset_ms: float = 0.0, **bounds: int
+    ) -> None:
         self.world = world
         self.name = name
         self.got: list[bytes] = []
         self.kept: list[bytes] = []
         self.counters = ClusterCounters()
-        options = ClusterOptions(node=name, causal=causal)
+        options = ClusterOptions(node=name, causal=causal, **bounds)  # type: ignore[arg-type]  # bounds are numbers
         self.node = Node(options, self.counters)
         self.node.steady_us = lambda: world.now_us + round(offset_ms * 1000)  # type: ignore[method-assign]
         self.node.engine = SimpleNamespace(  # type: ignore[assignment]
@@ -136,6 +138,24 @@ def test_an_answer_waits_for_its_question_and_no_longer_than_that_can_come() -> 
     c.take(lost["c"], "a")
     assert c.counters.causal_late == 1
     assert c.got == [b"q", b"a", b"second"]
+
+
+def test_what_waits_is_bounded_in_bytes_and_the_bound_holds_up_nobody_else() -> None:
+    world = World()
+    a, b = Member(world, "a"), Member(world, "b")
+    c = Member(world, "c", max_causal_waiting_bytes=250)
+    question = a.send(b"q", ["b", "c"])
+    b.take(question["b"], "a")
+    answers = [b.send(b"%d" % number * 100, ["c"]) for number in range(3)]
+    for answer in answers:
+        c.take(answer["c"], "b")
+    assert c.counters.causal_overflows == 1
+    c.take(question["c"], "a")
+    assert c.got == [b"q", b"0" * 100, b"1" * 100]
+    c.take(b.send(b"x" * 1000, ["c"])["c"], "b")
+    assert c.counters.causal_overflows == 2, "it would have to wait for the third answer, which is lost here"
+    c.take(a.send(b"y" * 1000, ["c"])["c"], "a")
+    assert c.got[3:] == [b"y" * 1000]
 
 
 def test_a_clause_shortens_a_life_and_what_is_retained_is_kept_though_late() -> None:
