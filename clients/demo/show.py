@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +74,10 @@ class Show:
         return [*self._nats, *self._brokers, *self._others]
 
     def _say(self, line: str) -> None:
-        print(f"{time.monotonic() - self._began_s:6.1f} s  {line}", flush=True)
+        try:
+            print(f"{time.monotonic() - self._began_s:6.1f} s  {line}", flush=True)
+        except OSError:  # nobody reads any more, or the terminal is gone; that must not keep us from ending everybody
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     # Starting.
 

@@ -47,7 +47,7 @@ class Demo:
 
 
 @contextmanager
-def demo(*words: str, nodes: int = 1, **environment: str):
+def demo(*words: str, nodes: int = 1, read: bool = True, **environment: str):
     """A demonstration on free ports; `words` are further ones of the command."""
     while True:
         port, metrics = free_port(), free_port()
@@ -66,8 +66,9 @@ def demo(*words: str, nodes: int = 1, **environment: str):
         for line in process.stdout:
             running.lines.append(line.rstrip("\n"))
 
-    running.reader = threading.Thread(target=read_lines, daemon=True)
-    running.reader.start()
+    if read:
+        running.reader = threading.Thread(target=read_lines, daemon=True)
+        running.reader.start()
     try:
         yield running
     finally:
@@ -78,7 +79,8 @@ def demo(*words: str, nodes: int = 1, **environment: str):
             except subprocess.TimeoutExpired:
                 process.kill()
         process.wait()
-        running.reader.join(PATIENCE_S)
+        if running.reader is not None:
+            running.reader.join(PATIENCE_S)
 
 
 def is_free(port: int) -> bool:
@@ -156,6 +158,18 @@ def test_nothing_outlives_a_demonstration_that_is_killed():
         wait_until(lambda: not any(map(runs, family)), "processes were left behind")
         assert_nothing_is_left(running, family)
         assert not data.exists()
+
+
+def test_a_demonstration_that_nobody_reads_ends_as_well():
+    with demo("--no-spark", *QUICK, read=False) as running:
+        assert running.process.stdout is not None
+        while "the city moves" not in running.process.stdout.readline():
+            assert running.process.poll() is None
+        family = running.family()
+        running.process.stdout.close()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(PATIENCE_S) == 0
+        assert_nothing_is_left(running, family)
 
 
 def test_a_cluster_is_shown_and_ended(tmp_path):
