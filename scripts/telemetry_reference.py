@@ -30,9 +30,11 @@ metadata repeat what its name says under `locus.schema`, `locus.table`, `locus.n
 and `locus.last`.
 
 **Counting gaps and doubles.** Within one table, node and incarnation, `sequence` counts from 1 without a gap. A number
-that is missing was lost on the way to the disk (a full buffer, a full disk, the last moments before `kill -9`); the
-broker counts the former (`locus_telemetry_lost_records_total`). A number seen twice was read twice. Records that were
-not sampled have no number, so they are no gap.
+that is missing was lost on the way to the disk: a full buffer (`locus_telemetry_lost_records_total`), or a broker that
+was killed while it could not write its journal (table `losses`). A number seen twice was read twice. Records that were
+not sampled have no number, so they are no gap. What a killed broker had recorded and not yet put into a segment is in
+its journal, `<spool>/.journal`; the next broker of that name turns it into segments of the killed one's incarnation.
+See [what is exact](../guides/pipeline.md#what-is-exact-and-why).
 
 **Sampling.** `weight` says for how many events a record stands: sum it to estimate how many there were. The table
 `totals` has the broker's own counters, which are exact whatever is sampled.
@@ -64,7 +66,9 @@ def page() -> str:
     from broker_plugins.telemetry import COMMON, TABLES, VERSION
 
     parts = [HEAD.format(version=VERSION, common=rows(COMMON))]
-    parts += [f"## `{table.name}`\n\n{table.meaning}\n\n{rows(table.own)}\n" for table in TABLES.values()]
+    for table in TABLES.values():
+        since = f" Since version {table.since}." if table.since > 1 else ""
+        parts.append(f"## `{table.name}`\n\n{table.meaning}{since}\n\n{rows(table.own)}\n")
     return "\n".join(parts)
 
 

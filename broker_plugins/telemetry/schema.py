@@ -153,11 +153,11 @@ _TABLES = (
             Field("qos", Kind.INT, "QoS it was delivered with."),
             _BYTES,
             Field("retained", Kind.BOOLEAN, "Whether it was sent because it was retained, to a new subscription."),
-            Field("queued", Kind.BOOLEAN, "Whether messages waited for the receiver when the broker's turn was over."),
+            Field("queued", Kind.BOOLEAN, "Whether it had to wait, since the receiver did not take what it was sent."),
             Field(
                 "latency_us",
                 Kind.LONG,
-                "Microseconds from its arrival until it was written to the socket or queued; null if retained.",
+                "Microseconds from its arrival until it was on its way to the socket, or queued; null if retained.",
                 nullable=True,
             ),
         ),
