@@ -6,17 +6,13 @@ what shows is what it costs. Each figure stands beside the same load on a single
 
 from __future__ import annotations
 
-import contextlib
-import re
 import statistics
-import tempfile
 import time
-import urllib.request
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import cluster_city
+from benchmarks.cluster_nodes import JOIN_SECONDS, nodes
 from benchmarks.latency import latency
 from benchmarks.load import (
     PAYLOAD_BYTES,
@@ -28,73 +24,15 @@ from benchmarks.load import (
     publish_packets,
     subscribe,
 )
-from benchmarks.peers import ALLOW_ANONYMOUS, RunningBroker, free_port, locus
 from benchmarks.report import Report, Row
-from broker_plugins.cluster.server import NatsServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-GEO = "broker_plugins.geo.plugin.GeoPlugin"
-RANKED = "broker_plugins.ranked.plugin.RankedPlugin"
-PROMETHEUS = "broker_plugins.prometheus.PrometheusPlugin"
-CLUSTER = "broker_plugins.cluster.plugin.ClusterPlugin"
+    from benchmarks.cluster_nodes import Nodes
+
 RATE = 200.0
 WINDOW = 400
-JOIN_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class Nodes:
-    """A running cluster, or one broker without any."""
-
-    brokers: list[RunningBroker]
-    metrics: list[int]
-
-    def counted(self, name: str) -> float:
-        """A counter of the cluster plugin, over all nodes."""
-        total = 0.0
-        for port in self.metrics:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                page = answer.read().decode()
-            found = re.findall(rf"^locus_cluster_{name}(?:_total)? (\S+)$", page, re.MULTILINE)
-            total += sum(float(value) for value in found)
-        return total
-
-
-@contextlib.contextmanager
-def nodes(count: int, options: dict[str, object] | None = None) -> Iterator[Nodes]:
-    """Nodes of a cluster with a NATS server between them; one broker without a cluster for 0."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="locus-cluster-")))
-        plain = {**ALLOW_ANONYMOUS, GEO: {}, RANKED: {}}
-        if not count:
-            port = free_port()
-            yield Nodes([stack.enter_context(locus(plugins={**plain, PROMETHEUS: {"port": port}}))], [port])
-            return
-        fabric = NatsServer(free_port(), directory / "nats")
-        stack.callback(fabric.stop)
-        fabric.start()
-        fabric.wait()
-        started, metrics = [], []
-        for number in range(count):
-            port, metrics_port = free_port(), free_port()
-            mine = {"node": f"n{number}", "address": f"127.0.0.1:{port}", "servers": [fabric.url], **(options or {})}
-            plugins = {**plain, PROMETHEUS: {"port": metrics_port}, CLUSTER: mine}
-            started.append(stack.enter_context(locus(plugins=plugins, port=port)))
-            metrics.append(metrics_port)
-        _wait_until_joined(started)
-        yield Nodes(started, metrics)
-
-
-def _wait_until_joined(brokers: Sequence[RunningBroker]) -> None:
-    deadline = time.monotonic() + JOIN_SECONDS
-    for broker in brokers:
-        others = len(brokers) - 1
-        while "has joined cluster" not in broker.log or len(re.findall(r"node \S+ is there", broker.log)) < others:
-            if time.monotonic() > deadline:
-                raise LoadError(f"a node did not join within {JOIN_SECONDS:g} s; it said:\n{broker.log[-2000:]}")
-            time.sleep(0.05)
 
 
 def measure(quick: bool, progress: Callable[[str], None]) -> Report:
@@ -103,6 +41,7 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     seconds, repeats = (1.0, 1) if quick else (5.0, 3)
     _measure_latency(report, seconds, repeats, progress)
     _measure_rates(report, seconds, repeats, progress)
+    _measure_city(report, quick, progress)
     report.remarks += [
         "peer `alone`: the same load on one broker without a cluster; ratio of a time: alone / cluster",
         "all nodes, NATS and the load share the processors of one machine: here a second node only adds work",
@@ -178,6 +117,34 @@ def _measure_rates(report: Report, seconds: float, repeats: int, progress: Calla
                 )
 
 
+def _measure_city(report: Report, quick: bool, progress: Callable[[str], None]) -> None:
+    """A crowd that moves over three nodes: blocks by load alone, and with slow regions kept whole."""
+    users, rounds = (300, 5) if quick else (5_000, 40)
+    q, qr = (cluster_city.run(users, rounds, with_regions=regions, progress=progress) for regions in (False, True))
+    what = f"{users} roaming subscribers, {rounds} rounds of {cluster_city.ROUND_S:g} s"
+    for label, unit, name, target in (
+        ("blocks", "blocks", "blocks", 1 / 0.7),
+        ("handovers between nodes", "handovers", "handovers", 1.0),
+        ("blocks that changed their owner", "moves", "moves", None),
+        ("messages between nodes", "messages", "forwarded", None),
+        ("messages left out as doubles after a handover", "messages", "retransmissions", None),
+    ):
+        report.rows.append(
+            Row(
+                f"{label}, {what}",
+                unit,
+                getattr(qr, name),
+                "Q only",
+                getattr(q, name),
+                target=target,
+                less_is_better=True,
+                note=f"{qr.delivered} and {q.delivered} deliveries of {q.published} events"
+                if name == "forwarded"
+                else "",
+            )
+        )
+
+
 def _everybody(running: Nodes, count: int, qos: int, seconds: float) -> tuple[float, float, float]:
     """Deliveries a second, and per copy that is needed: copies and bytes that went between nodes."""
     with ExitStack() as stack:
@@ -220,7 +187,8 @@ def _wait_until_all_hear(publishers: Sequence[Publisher], subscribers: Sequence[
                 break
         else:
             raise LoadError(f"a node was not heard on all others within {JOIN_SECONDS:g} s")
-    for each in (*subscribers, *publishers):  # what came late, and acknowledgements
+    clients: list[Subscriber | Publisher] = [*subscribers, *publishers]
+    for each in clients:  # what came late, and acknowledgements
         each.socket.settimeout(0.2)
         while _hears(each):
             pass
