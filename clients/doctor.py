@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from clients.machine import importable, installed, nats_program, why_no_java, why_taken
+from clients.machine import importable, installed, locus_listens, nats_program, who_listens, why_no_java, why_taken
 
 if TYPE_CHECKING:
     import argparse
@@ -138,7 +138,9 @@ def port(host: str, number: int, what: str, option: str, *, needed: bool) -> Fin
     name = f"port {number} ({what})"
     if reason is None:
         return Finding(name, Health.OK, "free")
-    remedy = f"stop whoever holds it, unless that is Locus itself; or choose another port ({option})"
+    if locus_listens(number):
+        return Finding(name, Health.OK, f"Locus listens there: {who_listens(number)}")
+    remedy = f"stop whoever holds it, or choose another port ({option})"
     return Finding(name, Health.FAIL if needed else Health.WARN, reason, remedy)
 
 

@@ -32,17 +32,31 @@ def why_taken(host: str, port: int) -> str | None:
 
 def who_listens(port: int) -> str | None:
     """Name and process of who listens on a port; None where that cannot be known."""
+    process = _listener(port)
     try:
-        connections = psutil.net_connections("tcp")
-    except psutil.Error:  # some systems tell it only to root
+        return None if process is None else f"{process.name()} (process {process.pid})"
+    except psutil.Error:  # it has just ended, or is not ours to look at
         return None
-    for connection in connections:
-        listens = connection.status == psutil.CONN_LISTEN and connection.pid is not None
-        if listens and connection.laddr and connection.laddr.port == port:
-            try:
-                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
-            except psutil.Error:  # it has just ended, or is not ours to look at
-                return None
+
+
+def locus_listens(port: int) -> bool:
+    """Whether a `locus` command of this machine is known to listen on a port."""
+    process = _listener(port)
+    try:
+        words = [] if process is None else process.cmdline()
+    except psutil.Error:
+        return False
+    return "clients.cli" in words or any(Path(word).name == "locus" for word in words[:2])
+
+
+def _listener(port: int) -> psutil.Process | None:
+    try:
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.pid is not None
+            if listens and connection.laddr and connection.laddr.port == port:
+                return psutil.Process(connection.pid)
+    except psutil.Error:  # some systems tell it only to root, or it has just ended
+        return None
     return None
 
 
