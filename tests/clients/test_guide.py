@@ -29,12 +29,12 @@ def broker():
 
 
 def test_the_guide_has_programs():
-    assert len(PROGRAMS) == GUIDE.count("```python") == 4
+    assert len(PROGRAMS) == GUIDE.count("```python") == 5
 
 
 @pytest.mark.parametrize(("program", "output"), PROGRAMS)
 def test_a_program_prints_what_the_guide_says(broker, program, output):
-    aimed = program.replace("LocusClient()", f"LocusClient(port={broker.port})")
+    aimed = program.replace("Client(", f"Client(port={broker.port}, ").replace(", )", ")")
     assert aimed != program
     done = subprocess.run([sys.executable, "-c", aimed], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
