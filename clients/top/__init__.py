@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from clients.top.figures import Figures, Node, Prefix
+from clients.top.figures import Figures, Node, Prefix, Share
 
-__all__ = ["Figures", "Node", "Prefix"]
+__all__ = ["Figures", "Node", "Prefix", "Share"]

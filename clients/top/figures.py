@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +19,8 @@ FILTERS: Final = (
     "locus/metrics/+/10s/prefix/#",
 )
 SYS: Final = "$SYS/broker/"
+BLOCKS: Final = "locus/cluster/blocks"
+"""Below it, in a cluster: which node owns which block of the map."""
 RATED: Final = (
     "publish/messages/received",
     "publish/messages/sent",
@@ -30,6 +33,21 @@ SILENT_S: Final = 30.0
 """A pipeline that has shown nothing newer for so long is taken to have stopped."""
 MOST_PREFIXES: Final = 1_000
 MOST_NODES: Final = 256
+BEYOND_BELIEF: Final = 1e18
+"""A figure that is larger, or is no number, was not counted by anybody."""
+
+
+@dataclass(slots=True)
+class Share:
+    """What a node owns of the map.
+
+    Args:
+        blocks: how many blocks.
+        load: positions and messages a second in them.
+    """
+
+    blocks: int = 0
+    load: float = 0.0
 
 
 @dataclass(slots=True)
@@ -71,6 +89,8 @@ class Figures:
         self.rates: dict[str, float] = {}
         """By total, its growth in a second; missing until there were two rounds."""
         self.nodes: dict[str, Node] = {}
+        self.owners: dict[str, Share] = {}
+        """By node of a cluster, its share of the map."""
         self._prefixes: dict[tuple[str, str], dict[str, Any]] = {}
         self._uptime_s: float | None = None
         self._round_s = 0.0
@@ -87,28 +107,34 @@ class Figures:
             now_s: the time, in seconds, of a clock that does not jump.
             retained: whether it was told some time before.
         """
-        if topic.startswith(SYS):
+        if topic == SYS + BLOCKS:
+            self._blocks(payload)
+        elif topic.startswith(SYS + "locus/"):
+            return  # pictures for others
+        elif topic.startswith(SYS):
             self._told(topic.removeprefix(SYS), payload.decode(errors="replace"), now_s, retained=retained)
-            return
-        levels = topic.split("/")
-        if len(levels) == 4:
-            self._window(levels[2], levels[3], payload)
-        elif len(levels) >= 6 and levels[4] == "prefix":
-            self._prefix(levels[2], "/".join(levels[5:]), payload)
+        else:
+            levels = topic.split("/")
+            if len(levels) == 4:
+                self._window(levels[2], levels[3], payload)
+            elif len(levels) >= 6 and levels[4] == "prefix":
+                self._prefix(levels[2], "/".join(levels[5:]), payload)
 
     def lost(self) -> None:
         """The broker is away: what it told is no longer so."""
         self.values.clear()
         self.rates.clear()
+        self.owners.clear()
         self._uptime_s = None
         self._elapsed_s = None
 
     def number(self, name: str) -> float | None:
         """A value of `$SYS/broker/` as a number."""
         try:
-            return float(self.values[name].partition(" ")[0])
+            value = float(self.values[name].partition(" ")[0])
         except (KeyError, ValueError):
             return None
+        return value if math.isfinite(value) else None
 
     def busiest(self, most: int) -> list[Prefix]:
         """The prefixes with most messages, publishes and deliveries together."""
@@ -141,6 +167,8 @@ class Figures:
         except ValueError:
             return
         before = self._uptime_s
+        if not math.isfinite(uptime_s):
+            return
         if before is not None and uptime_s < before:
             self.lost()  # it was started again
             before = None
@@ -154,6 +182,17 @@ class Figures:
             elapsed = uptime_s - before if self._round_retained else now_s - self._round_s
             self._elapsed_s = elapsed if elapsed > 0 else None
         self._uptime_s, self._round_s, self._round_retained = uptime_s, now_s, retained
+
+    def _blocks(self, payload: bytes) -> None:
+        told = _read(payload) or {}
+        owners: dict[str, Share] = {}
+        listed = told.get("blocks")
+        for block in listed if isinstance(listed, list) else ():
+            if isinstance(block, dict) and isinstance(block.get("owner"), str):
+                share = owners.setdefault(block["owner"], Share())
+                share.blocks += 1
+                share.load += figure(block, "load")
+        self.owners = owners
 
     def _window(self, name: str, width: str, payload: bytes) -> None:
         window = _read(payload)
@@ -181,7 +220,7 @@ class Figures:
 def figure(window: dict[str, Any], name: str) -> float:
     """A number of a window; what is not there has not happened."""
     value = window.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if isinstance(value, int | float) and abs(value) < BEYOND_BELIEF else 0.0
 
 
 def _volume(window: dict[str, Any]) -> float:
@@ -200,5 +239,5 @@ def _read(payload: bytes) -> dict[str, Any] | None:
 def _end(window: dict[str, Any]) -> float | None:
     try:
         return datetime.fromisoformat(str(window["from"])).timestamp() + figure(window, "seconds")
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError, OSError):  # no time, or one that clocks do not have
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from clients.top.figures import Figures
 
+LONGEST_NAME = 48
 ROWS = 8
 """Busiest topics shown."""
 NO_PIPELINE = "Latencies, topics and decisions come from Spark: start `locus pipeline`, with telemetry on in the broker"
@@ -36,6 +37,8 @@ def picture(figures: Figures, broker: str, away: str | None, now_s: float) -> Re
         parts.append(_broker(figures))
     elif away is None:
         parts.append(Text("The broker tells nothing of itself: add SysTopicsPlugin to its `plugins:`", style="yellow"))
+    if figures.owners:
+        parts.append(_map(figures))
     measured_s = figures.measured_s()
     if measured_s is None:
         parts.append(Text(NO_PIPELINE, style="yellow"))
@@ -109,11 +112,18 @@ def _nodes(figures: Figures) -> RenderableType:
     for node in sorted(figures.nodes.values(), key=lambda each: each.name):
         window = node.window
         drawn.add_row(
-            node.name,
+            plain(node.name),
             *(f"{figure(window, f'{name}_per_s'):,.1f}" for name in ("publishes", "deliveries", "drops")),
-            *(latency(window.get(f"latency_{name}_us")) for name in ("p50", "p95", "p99")),
+            *(latency(figure(window, f"latency_{name}_us") or None) for name in ("p50", "p95", "p99")),
             *(f"{figure(window, name):,.0f}" if name in window else "–" for name in ("connections", "subscriptions")),
         )
+    return drawn
+
+
+def _map(figures: Figures) -> RenderableType:
+    drawn = _table("The map", "node", "blocks", "load /s")
+    for name, share in sorted(figures.owners.items()):
+        drawn.add_row(plain(name), f"{share.blocks:,}", f"{share.load:,.1f}")
     return drawn
 
 
@@ -122,10 +132,10 @@ def _topics(figures: Figures) -> RenderableType:
     for prefix in figures.busiest(ROWS):
         window = prefix.window
         drawn.add_row(
-            f"{prefix.name}/…",
+            plain(f"{prefix.name}/…"),
             *(f"{figure(window, f'{name}_per_s'):,.1f}" for name in ("publishes", "deliveries")),
-            latency(window.get("latency_p99_us")),
-            prefix.node,
+            latency(figure(window, "latency_p99_us") or None),
+            plain(prefix.node),
         )
     return drawn if drawn.row_count else Text("No topics in the last 10 s", style="dim")
 
@@ -136,14 +146,13 @@ def _retained(figures: Figures) -> RenderableType:
         window = node.minute or node.window
         decisions, saved = figure(window, "retained_decisions"), figure(window, "retained_saved")
         share = f" ({saved / decisions:.0%})" if decisions else ""
-        width = window.get("match_width_mean")
         drawn.add_row(
-            node.name,
+            plain(node.name),
             f"{decisions:,.0f}",
             f"{saved:,.0f}{share}",
             _bytes(figure(window, "retained_bytes_saved")),
             f"{figure(window, 'matches'):,.0f}",
-            f"{width:.3f}" if isinstance(width, int | float) else "–",
+            f"{figure(window, 'match_width_mean'):.3f}" if "match_width_mean" in window else "–",
         )
     return drawn
 
@@ -173,9 +182,14 @@ def _bytes(value: float | None) -> str:
     return f"{value:,.2f} GB"
 
 
-def latency(microseconds: Any) -> str:
+def plain(name: str) -> Text:
+    """A name that anybody may have made up: no markup, nothing that a terminal would obey, and not too long."""
+    return Text("".join(each if each.isprintable() else "?" for each in name[:LONGEST_NAME]))
+
+
+def latency(microseconds: float | None) -> str:
     """A latency as people say it."""
-    if not isinstance(microseconds, int | float):
+    if microseconds is None:
         return "–"
     return f"{microseconds:,.0f} µs" if microseconds < 1000 else f"{microseconds / 1000:,.1f} ms"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.top.figures import RATED, Figures, figure
+from clients.top.figures import RATED, Figures, Share, figure
 
 RECEIVED = "publish/messages/received"
 
@@ -109,6 +109,16 @@ def test_a_node_comes_and_goes():
     assert figures.measured_s() is None
 
 
+def test_nodes_own_blocks_of_the_map():
+    figures = Figures()
+    blocks = [{"owner": "a", "load": 2.5}, {"owner": "b", "load": 1}, {"owner": "a"}, {"id": "q1"}, "?"]
+    figures.take("$SYS/broker/locus/cluster/blocks", json.dumps({"blocks": blocks}).encode(), 0.0)
+    assert figures.owners == {"a": Share(2, 2.5), "b": Share(1, 1.0)}
+    assert figures.values == {}
+    figures.take("$SYS/broker/locus/cluster/blocks", b"", 0.0)
+    assert figures.owners == {}
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
@@ -116,6 +126,7 @@ def test_a_node_comes_and_goes():
             st.sampled_from(
                 [
                     "$SYS/broker/uptime",
+                    "$SYS/broker/locus/cluster/blocks",
                     f"$SYS/broker/{RECEIVED}",
                     "locus/metrics/n/10s",
                     "locus/metrics/n/1min",
@@ -129,7 +140,7 @@ def test_a_node_comes_and_goes():
                 st.text(max_size=20).map(str.encode),
                 st.integers().map(lambda number: str(number).encode()),
                 st.dictionaries(
-                    st.sampled_from(["from", "seconds", "publishes"]),
+                    st.sampled_from(["from", "seconds", "publishes", "blocks"]),
                     st.none() | st.integers() | st.text(max_size=5) | st.floats(),
                 ).map(lambda said: json.dumps(said).encode()),
             ),
