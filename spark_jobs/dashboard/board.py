@@ -13,8 +13,10 @@ from spark_jobs.dashboard.scene import Scene
 from spark_jobs.dashboard.traffic import Figures, Metrics
 
 MOST_HANDOVERS: Final = 50
-HANDOVERS: Final = ("locus/metrics/handovers", "$SYS/broker/locus/cluster/handovers")
-"""Where a cluster tells of clients and blocks that move from node to node: JSON objects, shown as they come."""
+HANDOVERS: Final = "locus/metrics/handovers"
+"""Where roaming clients tell that they went from one node to another: JSON objects with `client`, `from` and `to`."""
+SAME_S: Final = 20.0
+"""What the lake has of a handover that was told live lies at most so far from it."""
 CLUSTER: Final = "$SYS/broker/locus/cluster/"
 MOST_TOLD: Final = 500
 MOST_TOLD_BYTES: Final = 200_000
@@ -33,7 +35,8 @@ class Board:
         self.metrics = Metrics()
         self.figures = Figures()
         self.matches = Matches(receipts_topic)
-        self.handovers: deque[tuple[float, dict[str, Any]]] = deque(maxlen=MOST_HANDOVERS)
+        self.handovers: deque[tuple[float, str, str]] = deque(maxlen=MOST_HANDOVERS)
+        """When, which client, and from where to where, as it was told live."""
         self.cluster: dict[str, Any] = {}
         """What else came below `$SYS/broker/locus/cluster/`, by the rest of the topic."""
         self.regions = Regions()
@@ -46,12 +49,12 @@ class Board:
         """Take in one message."""
         with self.lock:
             self.messages += 1
-            if topic in HANDOVERS:
-                content = read_object(payload)
-                if content is not None:
-                    self.handovers.append((now_s, content))
-                    way = f"{content.get('from', '?')} → {content.get('to', '?')}"
-                    self.scene.hand_over(str(content.get("client", "")), way)
+            if topic == HANDOVERS:
+                content = read_object(payload) or {}
+                client, before, after = content.get("client"), content.get("from"), content.get("to")
+                if isinstance(client, str) and isinstance(before, str) and isinstance(after, str):
+                    self.handovers.append((now_s, client[:80], f"{before[:60]} → {after[:60]}"))
+                    self.scene.hand_over(client, f"→ {after}")
             elif topic == REGIONS_TOPIC:
                 self.regions = read_regions(payload) or Regions()
                 self.scene.show_regions(self.regions.blocks)
@@ -63,6 +66,10 @@ class Board:
                 self.metrics.take(topic, payload, now_s, retained=retained)
             elif not self.scene.take(topic, payload, now_s) and not self.matches.take(topic, payload, now_s):
                 self.figures.take(topic, payload, now_s)
+
+    def told_live(self, client: str, at_s: float) -> bool:
+        """Whether a handover in the lake is one that was told live."""
+        return any(who == client and abs(when_s - at_s) < SAME_S for when_s, who, _ in self.handovers)
 
     def _take_cluster(self, name: str, payload: bytes) -> None:
         if not payload:

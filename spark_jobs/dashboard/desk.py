@@ -87,8 +87,8 @@ class Desk:
         found: list[Handover] = await self.read("handovers", history.handovers, 1.5)
         with self.board.lock:
             for each in reversed(found):
-                if each.at_s > self._shown_s:
-                    self.board.scene.hand_over(each.client, f"{each.from_node} → {each.to_node}")
+                if each.at_s > self._shown_s and not self.board.told_live(each.client, each.at_s):
+                    self.board.scene.hand_over(each.client, f"→ {each.to_node}")
         self._shown_s = max([self._shown_s, *(each.at_s for each in found)])
         return found
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from spark_jobs.dashboard.payloads import number, read_object
 
 RECEIPTS: Final = "city/jobs/receipts"
+OFFERS: Final = "city/jobs/board"
+"""Where an offer is shown to whoever looks on, just before it goes to its best matches."""
 WORKERS: Final = "city/workers/"
 MOST_RECEIPTS: Final = 200
 MOST_WISHES: Final = 2_000
@@ -31,6 +33,8 @@ class Receipt:
     count: int
     receivers: tuple[Receiver, ...]
     heard_s: float
+    numbers: str = ""
+    """What was offered, as far as it was told."""
 
 
 class Matches:
@@ -44,6 +48,7 @@ class Matches:
         self._topic = receipts_topic
         self._receipts: deque[Receipt] = deque(maxlen=MOST_RECEIPTS)
         self._wishes: dict[str, str] = {}
+        self._offered = ""
         self.total = 0
         """Receipts since the start."""
         self.unmatched = 0
@@ -55,9 +60,13 @@ class Matches:
             receipt = read_receipt(payload, now_s)
             if receipt is None:
                 return False
-            self._receipts.append(receipt)
+            self._receipts.append(replace(receipt, numbers=self._offered))
+            self._offered = ""
             self.total += 1
             self.unmatched += receipt.count == 0
+            return True
+        if topic == OFFERS:
+            self._offered = numbers_said(read_object(payload) or {})
             return True
         if topic.startswith(WORKERS):
             self._take_wish(payload)
@@ -110,6 +119,12 @@ def read_receipt(payload: bytes, now_s: float) -> Receipt | None:
         return None
     receivers = tuple(found for each in listed[:20] if (found := _receiver(each)) is not None)
     return Receipt(topic, int(count), receivers, now_s)
+
+
+def numbers_said(content: dict[str, Any]) -> str:
+    """The numbers of an offer in a line, without where it is."""
+    found = {name: number(value) for name, value in content.items() if name not in ("lon", "lat", "job")}
+    return ", ".join(f"{name} {value:g}" for name, value in found.items() if value is not None)[:120]
 
 
 def _receiver(value: Any) -> Receiver | None:

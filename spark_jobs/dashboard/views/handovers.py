@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nicegui import ui
 
@@ -43,15 +43,12 @@ class HandoverRows:
         """Show them."""
         now_s = time.time()
         with self._desk.board.lock:
-            live = [(at_s, described(each)) for at_s, each in self._desk.board.handovers]
-        recorded = [(each.at_s, f"{each.client}: {each.from_node} → {each.to_node}") for each in self._recorded]
-        latest = sorted({*live, *recorded}, reverse=True)[: self._most]
-        self._rows.show([(what, said.ago(now_s - at_s)) for at_s, what in latest])
-
-
-def described(handover: dict[str, Any]) -> str:
-    """A handover in a line, by the members a cluster may give: client or block, from and to."""
-    who = str(handover.get("client") or handover.get("block") or "?")[:80]
-    if "from" in handover and "to" in handover:
-        return f"{who}: {handover['from']} → {handover['to']}"[:200]
-    return f"{who}: " + ", ".join(f"{k} {v}" for k, v in handover.items() if k not in ("client", "block"))[:200]
+            board = self._desk.board
+            latest = [(at_s, f"{client}: {way}") for at_s, client, way in board.handovers]
+            latest += [
+                (each.at_s, f"{each.client}: {each.from_node} → {each.to_node}")
+                for each in self._recorded
+                if not board.told_live(each.client, each.at_s)
+            ]
+        shown = sorted(latest, reverse=True)[: self._most]
+        self._rows.show([(what, said.ago(now_s - at_s)) for at_s, what in shown])

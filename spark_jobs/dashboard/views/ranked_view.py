@@ -41,7 +41,14 @@ def show(desk: Desk) -> None:
             with panel("Width of all matches", "The mean of ten seconds, by Spark from telemetry."):
                 widths = Chart("Mean width", {"mean width": "--s4"}, "", "Comes with Spark.")
         with panel("Latest matches", "Newest first."):
-            columns = {"When": "when", "Topic": "code", "Rank": "number", "Receiver": "text", "Width": "share"}
+            columns = {
+                "When": "when",
+                "Topic": "code",
+                "Numbers": "text",
+                "Rank": "number",
+                "Receiver": "text",
+                "Width": "share",
+            }
             table = Table("Latest matches", {**columns, "Its filter": "code"}, f"Nothing has come on {topic}.")
 
     def refresh() -> None:
@@ -67,9 +74,9 @@ def show(desk: Desk) -> None:
         for receipt in latest:
             when = said.ago(now_s - receipt.heard_s)
             if not receipt.receivers:
-                rows.append([when, receipt.topic, None, "nobody matched", None, None])
+                rows.append([when, receipt.topic, receipt.numbers, None, "nobody matched", None, None])
             for i, each in enumerate(receipt.receivers[:3]):
-                first = [when, receipt.topic] if i == 0 else ["", ""]
+                first = [when, receipt.topic, receipt.numbers] if i == 0 else ["", "", ""]
                 rows.append([*first, each.rank, each.name or "not named", each.accuracy, wishes.get(each.name, "")])
         table.show(rows)
 

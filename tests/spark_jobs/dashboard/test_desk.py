@@ -38,15 +38,19 @@ async def test_new_handovers_are_shown_on_the_map_once(tmp_path: Path) -> None:
     desk.board.take("city/subscribers/a/pos", json.dumps({"lon": 1, "lat": 2}).encode(), time.time())
     seen = desk.board.scene.revision
     now_s = time.time()
-    found = [
-        Handover(now_s + 1, "city-subscriber-a", "n1", "n2"),
-        Handover(now_s - 60, "city-subscriber-a", "n2", "n1"),
-    ]
+    client = "city-subscriber-a"
+    found = [Handover(now_s + 1, client, "n1", "n2"), Handover(now_s - 60, client, "n2", "n1")]
     desk.history.handovers = lambda: found  # type: ignore[method-assign]
     for _ in range(2):
         assert await desk.handovers() == found
         desk._read.clear()
-    assert desk.board.scene.frame(seen, now_s)["handovers"] == [[1, 2, "n1 → n2"]]
+    assert desk.board.scene.frame(seen, now_s)["handovers"] == [[1, 2, "→ n2"]]
+    live = json.dumps({"client": client, "from": "127.0.0.1:1", "to": "127.0.0.1:2"}).encode()
+    desk.board.take("locus/metrics/handovers", live, now_s + 100)
+    seen = desk.board.scene.revision
+    found.insert(0, Handover(now_s + 103, client, "n2", "n3"))
+    await desk.handovers()
+    assert desk.board.scene.frame(seen, now_s)["handovers"] == [], "the map has shown it already"
 
 
 def test_fences_listen_to_the_topics_of_the_map(tmp_path: Path) -> None:

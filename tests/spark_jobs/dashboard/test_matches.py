@@ -27,6 +27,15 @@ def test_the_latest_come_first_with_what_their_receivers_wanted() -> None:
     assert matches.accuracies() == [(1.0, 0.5), (2.0, None), (3.0, 0.1)]
 
 
+def test_what_was_offered_stands_with_its_receipt() -> None:
+    matches = Matches("r")
+    offer = {"job": 4, "age": 24, "salary": 310.5, "lon": 1.0, "lat": 2.0, "kind": "x"}
+    matches.take("city/jobs/board", json.dumps(offer).encode(), 0.0)
+    matches.take("r", receipt(0.5), 0.1)
+    matches.take("r", receipt(0.6), 0.2)
+    assert [each.numbers for each in matches.latest()] == ["", "age 24, salary 310.5"]
+
+
 def test_only_so_many_are_kept() -> None:
     matches = Matches("r")
     for number in range(MOST_RECEIPTS + 50):

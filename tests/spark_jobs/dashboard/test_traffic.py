@@ -116,7 +116,9 @@ def test_the_board_sends_each_message_where_it_belongs() -> None:
     board.take("anything/else", b"\x00", 1.0)
     assert board.figures.values == {"clients/connected": "3"}
     assert board.metrics.total("publishes_per_s") == 1.0
-    assert board.handovers[0][1]["to"] == "n2"
+    assert list(board.handovers) == [(1.0, "c", "n1 → n2")]
+    assert board.told_live("c", 15.0)
+    assert not board.told_live("d", 1.0)
     assert board.cluster == {"nodes": {"n1": {}}}
     assert board.scene.counts()["vehicle"] == 1
     assert board.matches.total == 1
