@@ -18,8 +18,10 @@ from spatial_index.interval import Interval
 from spatial_index.interval_skip_list import IntervalSkipList
 from spatial_index.matches import Matches
 from spatial_index.observations import Observations
+from spatial_index.overlay_boxes import OverlayBox
 from spatial_index.overlay_election import Election
-from spatial_index.overlay_tree import Delivery, OverlayBox, OverlayTree
+from spatial_index.overlay_routing import Delivery
+from spatial_index.overlay_tree import OverlayTree
 from spatial_index.qr_index import QRIndex
 from spatial_index.ranked_boxes import RankedBoxes
 from spatial_index.ranked_intervals import RankedIntervals

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -130,6 +131,16 @@ class BoundingBox:
                 for member in box.members:
                     assert isinstance(member, Leaf)
                     yield member
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayBox:
+    """One bounding box for drawing: its level above the subscriptions, its bounds and the peer that speaks for it."""
+
+    level: int
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    parent: str
 
 
 Member: TypeAlias = Leaf | BoundingBox

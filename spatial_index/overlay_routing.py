@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spatial_index.overlay_boxes import Leaf, contains
@@ -10,6 +11,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spatial_index.overlay_boxes import BoundingBox, Member
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of one event.
+
+    Attributes:
+        receivers: every peer whose box contains the event, each once.
+        messages: how many times one peer sent the event to another.
+        wasted: how many of those reached a peer that did not want it (or had it already).
+        cost: R for each wasted message and F for each one sent, without the publisher's own first message.
+    """
+
+    receivers: tuple[str, ...]
+    messages: int
+    wasted: int
+    cost: float
 
 
 class Route:

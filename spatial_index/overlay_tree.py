@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spatial_index.errors import BadCount, DuplicateId, UnknownId
-from spatial_index.overlay_boxes import BoundingBox, BoxTree, Leaf, OverlaySpace, contains
+from spatial_index.overlay_boxes import BoundingBox, BoxTree, Leaf, OverlayBox, OverlaySpace, contains
 from spatial_index.overlay_election import Election, RecentEvents, Volume, overheads
 from spatial_index.overlay_plan import Planner
-from spatial_index.overlay_routing import Route
+from spatial_index.overlay_routing import Delivery, Route
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -25,33 +24,6 @@ PLACED_BY_VOLUME = 0.05
 """The part that volume has where peers are placed by events: it tells boxes apart in which nothing happens."""
 RE_ELECT_EVERY = 256
 """Joins and leaves, or recorded events, after which parents elected by recent events are all elected anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What became of one event.
-
-    Attributes:
-        receivers: every peer whose box contains the event, each once.
-        messages: how many times one peer sent the event to another.
-        wasted: how many of those reached a peer that did not want it (or had it already).
-        cost: R for each wasted message and F for each one sent, without the publisher's own first message.
-    """
-
-    receivers: tuple[str, ...]
-    messages: int
-    wasted: int
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
-class OverlayBox:
-    """One bounding box for drawing: its level above the subscriptions, its bounds and the peer that speaks for it."""
-
-    level: int
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    parent: str
 
 
 class OverlayTree:
