@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.engine import EngineError
 from broker_plugins.engine.topics import filter_fault
@@ -32,7 +32,7 @@ class GroupRule:
     lifetime_us: int
 
 
-def read_rules(causal: Mapping[str, str]) -> tuple[GroupRule, ...]:
+def read_rules(causal: Mapping[str, Any]) -> tuple[GroupRule, ...]:
     """The groups in the order in which they were written.
 
     Raises:
@@ -56,7 +56,9 @@ def _filter(text: str) -> str:
     return text
 
 
-def _lifetime_us(text: str, life: str) -> int:
+def _lifetime_us(text: str, life: object) -> int:
+    if not isinstance(life, str):
+        raise EngineError(f"causal: the lifetime {life!r} of {text!r} is no text with a unit: write 250ms, 2s or 1m")
     try:
         lifetime_us = round(read_duration(life, 0, len(life), "a lifetime") * 1e6)
     except GrammarError as error:

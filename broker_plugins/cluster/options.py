@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import dataclass, field
+from typing import Any
 
 from broker_plugins.cluster.causal_rules import read_rules
 from broker_plugins.engine import EngineError
@@ -89,7 +90,7 @@ class ClusterOptions:
     slow_regions_file: str = ""
     """Slow regions as `spark_jobs.mine_regions` proposes them; if not said, nodes find them from what they see."""
 
-    causal: dict[str, str] = field(default_factory=dict)
+    causal: dict[str, Any] = field(default_factory=dict)
     """Causal groups: by topic filter, the first that matches, how long a message lives, such as `250ms`. Its messages
     reach every node's subscribers in causal order and within that time, or not at all. The same on all nodes."""
     causal_skew_ms: float = 5.0

@@ -25,6 +25,7 @@ def test_groups_are_read_in_their_order() -> None:
         ({"av/#/x": "1s"}, "'av/#/x' is no topic filter"),
         ({"": "1s"}, "is no topic filter"),
         ({"$geo/cell:u/av/#": "1s"}, "write the ordinary filter"),
+        ({"av/#": 250}, "250 of 'av/#' is no text with a unit: write 250ms"),
         ({"av/#": "250"}, "'250' of 'av/#' cannot be read"),
         ({"av/#": "soon"}, "cannot be read"),
         ({"av/#": "-1s"}, "cannot be read"),
@@ -32,7 +33,7 @@ def test_groups_are_read_in_their_order() -> None:
         ({"av/#": "11m"}, "outside 1ms..10m"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(causal: dict[str, str], said: str) -> None:
+def test_what_cannot_be_meant_is_refused_by_name(causal: dict[str, object], said: str) -> None:
     with pytest.raises(EngineError, match=r"causal: ") as caught:
         ClusterOptions(causal=causal)
     assert said in str(caught.value)
