@@ -9,6 +9,7 @@ take and did not come to.
 from __future__ import annotations
 
 import logging
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import nats.js.errors
@@ -95,6 +96,8 @@ class Inheriting(Part):
         moving, engine = self._moving, self.node.engine
         log.info("client %s: node %s is away, its session goes on here", client_id, note.node)
         session = moving.begin_held(client_id)
+        # The node that is away goes on, when it is back, with deliveries under the identifiers it gave them.
+        session.number_from(secrets.randbelow(60_000) + 1)
         told = MovedSession(found=True, subscriptions=note.subscriptions, orders=note.orders, place=note.place)
         moving.equip(session, told)
         created, after = await self._read_from(note.node)
@@ -179,9 +182,13 @@ class Inheriting(Part):
 
     def _receive(self, question: AskInherit) -> Fenced | MovedSession:
         session = self.node.engine.sessions.get(question.client_id)
-        if session is not None:
-            for each in question.owed:
-                session.deliver(Message(each.topic, each.payload, each.message_qos), each.qos, each.retain)
+        for each in question.owed if session is not None else ():
+            assert session is not None
+            message = Message(each.topic, each.payload, each.message_qos)
+            entry = Outgoing(message, each.qos, each.retain, None)
+            entry.packet_id, entry.state = each.packet_id, each.state
+            if not session.take_up(entry):
+                session.deliver(message, each.qos, each.retain)
         return MovedSession(found=session is not None)
 
     # This node was away.

@@ -8,12 +8,15 @@ the rest. A session that leaves is held from the moment on from which another br
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from broker_plugins.engine.session import Outgoing, Session
+
+
+MOST_IDS: Final = 65_535
 
 
 class Holding:
@@ -72,6 +75,28 @@ class Holding:
             if entry.qos and session.persistent and session.engine.store is not None:
                 session.record(entry)
         self.held = older + self.held
+
+    def number_from(self, top_id: int) -> None:
+        """Give packet identifiers from a number on that are none of those in use elsewhere."""
+        session = cast("Session", self)
+        if not session.inflight and top_id + session.engine.options.max_inflight <= MOST_IDS:
+            session.top_id = top_id
+            session.free_ids = None
+
+    def take_up(self, entry: Outgoing) -> bool:
+        """Go on with a delivery that another broker began; False if its packet identifier is in use here."""
+        session = cast("Session", self)
+        packet_id = entry.packet_id
+        if not packet_id or packet_id in session.inflight:
+            return False
+        session.inflight[packet_id] = entry
+        if session.free_ids and packet_id in session.free_ids:
+            session.free_ids.remove(packet_id)
+        if session.persistent and session.engine.store is not None:
+            session.record(entry)
+        if session.connection is not None and self.held is None:
+            session.send_again(entry)
+        return True
 
     def release(self) -> None:
         """Hold no more: what was held waits its turn behind what waited before; QoS 0 only for who is connected."""

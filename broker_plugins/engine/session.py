@@ -384,12 +384,16 @@ class Session(Holding):
         """After a reconnect, send again what was not acknowledged, in its order [MQTT-4.4.0-1] [MQTT-4.6.0-1]."""
         assert self.connection is not None
         for entry in list(self.inflight.values()):
-            if entry.state == SENT:
-                self.engine.counters.redelivered += 1
-                self._transmit(entry, dup=True)
-            elif entry.state == RELEASED:
-                self.connection.send(PUBREL + PACKET_IDS[entry.packet_id])
+            self.send_again(entry)
         self.pump()
+
+    def send_again(self, entry: Outgoing) -> None:
+        """Send a message, or its PUBREL, again."""
+        if entry.state == SENT:
+            self.engine.counters.redelivered += 1
+            self._transmit(entry, dup=True)
+        elif entry.state == RELEASED and self.connection is not None:
+            self.connection.send(PUBREL + PACKET_IDS[entry.packet_id])
 
     def detach(self) -> None:
         """The client is gone: QoS 0 messages that wait for it go with it."""

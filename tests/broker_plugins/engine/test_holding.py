@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker_plugins.engine import Message
 from broker_plugins.engine.engine import Engine
 from broker_plugins.engine.options import EngineOptions
-from broker_plugins.engine.session import Session
+from broker_plugins.engine.session import RELEASED, SENT, Outgoing, Session
 from tests.broker_plugins.smart import NoSocket
 
 
@@ -109,3 +109,24 @@ def test_bytes_are_accounted_for(deliveries: list[tuple[int, bool]]) -> None:
     session.release()
     assert session.queued_bytes == sum(entry.message.size for entry in session.queue or ())
     made.close()
+
+
+def test_a_delivery_that_another_broker_began_goes_on_under_its_identifier(loop) -> None:
+    session = session_of(loop)
+    session.number_from(500)
+    socket = Socket()
+    session.attach(socket)
+    session.deliver(Message("t/1", b"a", 2), 2)
+    assert list(session.inflight) == [501]
+    for packet_id, state in ((7, SENT), (8, RELEASED), (501, SENT)):
+        entry = Outgoing(Message("t/1", b"b", 2), 2, retain=False, group=None)
+        entry.packet_id, entry.state = packet_id, state
+        socket.out.clear()
+        assert session.take_up(entry) == (packet_id != 501)
+        if packet_id == 7:
+            assert socket.out[0][0] == 0x3C, "PUBLISH with DUP at QoS 2"
+        elif packet_id == 8:
+            assert socket.out == [b"\x62\x02\x00\x08"], "PUBREL"
+    session.completed(8)
+    session.deliver(Message("t/1", b"c", 1), 1)
+    assert list(session.inflight) == [501, 7, 8], "an identifier is free when its delivery is over"
