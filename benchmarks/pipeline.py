@@ -51,6 +51,8 @@ QUICK_LAG_S = 15
 RECORDS_TARGET = 200_000
 FLOOR_TARGET = 0.2
 LAG_TARGET_S = 5.0
+KEPT_BATCHES = 20
+"""As `build_session` has it: `spark.sql.streaming.minBatchesToRetain`."""
 START_US = 1_767_225_600_000_000
 
 
@@ -183,10 +185,14 @@ def _catching_up(report: Report, directory: Path, seconds: int, repeats: int, pr
             note=f"{_reached(median(wholes) >= RECORDS_TARGET)} {RECORDS_TARGET:,} records/s"),
     ]  # fmt: skip
     report.remarks.append(
-        f"State after the first and the last of {caught.commits} commits: the ledger {caught.ledger_bytes[0]:,} and"
-        f" {caught.ledger_bytes[-1]:,} bytes, Spark's checkpoint with its list of file names"
-        f" {caught.checkpoint_bytes[0]:,} and {caught.checkpoint_bytes[-1]:,}."
+        f"State after the first, the middle and the last of {caught.commits} commits: the ledger"
+        f" {_three(caught.ledger_bytes)} bytes, Spark's checkpoint {_three(caught.checkpoint_bytes)}; it keeps the last"
+        f" {KEPT_BATCHES} micro-batches."
     )
+
+
+def _three(sizes: list[int]) -> str:
+    return ", ".join(f"{size:,}" for size in (sizes[0], sizes[len(sizes) // 2], sizes[-1]))
 
 
 def _reached(reached: bool) -> str:

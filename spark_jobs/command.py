@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--train-every-s", type=float, default=600.0, help="time between two trainings or minings (600)"
     )
-    parser.add_argument("--trigger-s", type=float, default=0.5, help="how often to look for segments (0.5)")
+    parser.add_argument("--trigger-s", type=float, default=0.2, help="how often to look for segments (0.2)")
     add_keep_arguments(parser)
     parser.add_argument("--once", action="store_true", help="take in what is there, train, and end")
     parser.add_argument("--master", help="a Spark cluster, such as spark://host:7077 (a Spark in this process)")

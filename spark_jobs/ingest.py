@@ -105,7 +105,7 @@ class Ingestion:
         self.lake = lake
         self._on_commit = on_commit
         self._keep = keep or Keep()
-        self.checkpoint = lake.root / "checkpoint" / "ingest"
+        self.checkpoint = lake.root / "checkpoint"
         lake.claim(spark)
         self.ledger: Ledger = lake.ledger()
         lake.clear_leftovers(self.ledger)
@@ -123,12 +123,7 @@ class Ingestion:
         self._spark.dataSource.register(SpoolSource)
         names = self._spark.readStream.format("locus-spool").option("spool", str(self.spool))
         names = names.option("ledger", str(self.lake.ledger_path)).option("segmentsAtOnce", str(files_at_once))
-        writer = names.load().writeStream.queryName("ingest").foreachBatch(self.batch)
-        self.checkpoint = self.lake.root / "checkpoint" / "spool"
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        if trigger_s is None:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds").start()
+        return self._start(names.load(), self.batch, "spool", trigger_s)
 
     def start_from_jetstream(
         self, servers: str, stream: str, trigger_s: float | None, segments_at_once: int = 200
@@ -146,8 +141,13 @@ class Ingestion:
         self._spark.dataSource.register(LocusSource)
         shipped = self._spark.readStream.format("locus").option("servers", servers).option("stream", stream)
         shipped = shipped.option("table", "segments").option("segmentsAtOnce", str(segments_at_once))
-        writer = shipped.load().writeStream.queryName("ingest").foreachBatch(self.land)
-        self.checkpoint = self.lake.root / "checkpoint" / "jetstream"
+        return self._start(shipped.load(), self.land, "jetstream", trigger_s)
+
+    def _start(
+        self, rows: DataFrame, take: Callable[[DataFrame, int], None], source: str, trigger_s: float | None
+    ) -> StreamingQuery:
+        self.checkpoint = self.lake.root / "checkpoint" / source
+        writer = rows.writeStream.queryName("ingest").foreachBatch(take)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         if trigger_s is None:
             return writer.trigger(availableNow=True).start()
