@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from typing import Any, Final
 
+from spark_jobs.dashboard.explained import ANSWERS, Explanation, read_explanation
 from spark_jobs.dashboard.matches import RECEIPTS, Matches
 from spark_jobs.dashboard.payloads import read_object
 from spark_jobs.dashboard.regions import CAUSAL_TOPIC, REGIONS_TOPIC, CausalGroup, Regions, read_causal, read_regions
@@ -19,6 +20,7 @@ SAME_S: Final = 20.0
 """What the lake has of a handover that was told live lies at most so far from it."""
 CLUSTER: Final = "$SYS/broker/locus/cluster/"
 MOST_TOLD: Final = 500
+MOST_EXPLAINED: Final = 50
 MOST_TOLD_BYTES: Final = 200_000
 
 
@@ -42,6 +44,8 @@ class Board:
         self.regions = Regions()
         """Which node owns which block; none without a cluster."""
         self.causal: list[CausalGroup] = []
+        self.explained: dict[str, Explanation] = {}
+        """The latest answers about retained messages, by topic."""
         self.messages = 0
         """Messages taken in since the start."""
 
@@ -60,12 +64,22 @@ class Board:
                 self.scene.show_regions(self.regions.blocks)
             elif topic == CAUSAL_TOPIC:
                 self.causal = read_causal(payload)
+            elif topic.startswith(ANSWERS):
+                self._take_explanation(payload)
             elif topic.startswith(CLUSTER):
                 self._take_cluster(topic.removeprefix(CLUSTER), payload)
             elif topic.startswith("locus/metrics/"):
                 self.metrics.take(topic, payload, now_s, retained=retained)
             elif not self.scene.take(topic, payload, now_s) and not self.matches.take(topic, payload, now_s):
                 self.figures.take(topic, payload, now_s)
+
+    def _take_explanation(self, payload: bytes) -> None:
+        found = read_explanation(payload)
+        if found is not None:
+            self.explained.pop(found.topic, None)
+            while len(self.explained) >= MOST_EXPLAINED:
+                del self.explained[next(iter(self.explained))]
+            self.explained[found.topic] = found
 
     def told_live(self, client: str, at_s: float) -> bool:
         """Whether a handover in the lake is one that was told live."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.dashboard.board import Board
+from spark_jobs.dashboard.explained import ANSWERS, question
 from spark_jobs.dashboard.feed import OWN_FILTERS, Feed
 from spark_jobs.dashboard.fence_watch import FenceWatch
 
@@ -45,7 +47,9 @@ class Desk:
         self.options = options
         self.board = Board(options.receipts_topic)
         receipts = () if options.receipts_topic.startswith("city/") else (options.receipts_topic,)
-        self.feed = Feed(options.broker, (*OWN_FILTERS, *options.topics, *receipts), self._take)
+        self._answers = f"{ANSWERS}{secrets.token_hex(8)}"
+        filters = (*OWN_FILTERS, self._answers, *options.topics, *receipts)
+        self.feed = Feed(options.broker, filters, self._take)
         self.fences = FenceWatch(options.broker, self._inner())
         self.history = _history(options.lake)
         self._shown_s = time.time()
@@ -69,6 +73,17 @@ class Desk:
         """Listen no more."""
         self.fences.close()
         self.feed.stop()
+
+    def ask(self, topic: str) -> bool:
+        """Ask the broker about a topic's retained message; False where it is away.
+
+        Raises:
+            BadTopicError: nothing can be retained under it.
+        """
+        asked = question(topic, self._answers)
+        with self.board.lock:
+            self.board.explained.pop(topic, None)
+        return self.feed.publish(asked, b"")
 
     def spark(self) -> str:
         """Whether windows come: `yes`, `stopped` since some came before, or `no`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from spark_jobs.dashboard import said
+from spark_jobs.dashboard.views.explain_panel import ExplainPanel
 from spark_jobs.dashboard.views.shell import heading, shell
 from spark_jobs.dashboard.views.traffic_view import PIPELINE
 from spark_jobs.dashboard.widgets import Chart, Explain, Table, Tile, box, panel, text
@@ -58,6 +59,7 @@ class RetainedView:
                 with panel("Policies", "Who decided, over the latest decisions."):
                     columns = {"Version": "code", "Decisions": "number", "Saved": "share"}
                     self._versions = Table("Policies", columns, "No decision has come yet.")
+            self._ask = ExplainPanel(desk)
             with panel("Latest decisions"):
                 self._latest = Table(
                     "Latest decisions",
@@ -72,6 +74,7 @@ class RetainedView:
             ui.timer(5.0, self._again, immediate=True)
 
     def _now(self) -> None:
+        self._ask.refresh()
         with self._desk.board.lock:
             metrics = self._desk.board.metrics
             decided = metrics.series("retained_decisions")

@@ -31,6 +31,8 @@ def broker_at(directory: Path, port: int) -> contextlib.AbstractContextManager[R
     plugins = {name: dict(options or {}) for name, options in default_plugins().items()}
     plugins["broker_plugins.sys_topics.SysTopicsPlugin"] = {"interval_s": 0.5}
     plugins["broker_plugins.geo.plugin.GeoPlugin"] = {"blocks_interval_s": 0.5}
+    rule = {"city/sensors/+/+": {"policy": "renewal"}}
+    plugins["broker_plugins.retained.plugin.RetainedPlugin"] = {"topics": rule}
     del plugins["broker_plugins.prometheus.PrometheusPlugin"]
     return locus(plugins=plugins, port=port, directory=directory)
 
@@ -180,6 +182,18 @@ def test_windows_of_spark_appear_when_they_come(visit: Visit, place: Place) -> N
     assert not page.get_by_text("Spark is not started").is_visible()
     page.goto(f"{visit.address}/cluster")
     visit.wait(lambda: "n1" in page.locator("table", has_text="Node").first.inner_text(), "the node")
+    visit.check()
+
+
+def test_the_broker_is_asked_why_a_retained_message_waits(visit: Visit) -> None:
+    page = visit.go("/retained")
+    topic = page.locator(".l-ask input")
+    topic.fill("city/sensors/#")
+    page.locator("[data-mark=ask]").click()
+    visit.wait(lambda: "without + and #" in visit.text("explained"), "the complaint")
+    topic.fill("city/sensors/t1/temperature")
+    page.locator("[data-mark=ask]").click()
+    visit.wait(lambda: "Rule city/sensors/+/+: policy renewal decides" in visit.text("explained"), "an answer")
     visit.check()
 
 
