@@ -48,8 +48,8 @@ def living(town, *ports):
         simulation.close()
 
 
-def heard(client, topic_filter, wanted=lambda said: True):
-    """The first message on a topic that is as wanted."""
+def heard(client, topic_filter, wanted=lambda said: True, below=""):
+    """The first message on a topic, one that begins with the words given, that is as wanted."""
     arrived: queue.Queue = queue.Queue()
     subscription = client.subscribe(topic_filter, arrived.put, timeout_s=PATIENCE_S)
     deadline = time.monotonic() + PATIENCE_S
@@ -59,7 +59,7 @@ def heard(client, topic_filter, wanted=lambda said: True):
         except queue.Empty:
             continue
         said = json.loads(message.payload)
-        if wanted(said):
+        if message.topic.startswith(below) and wanted(said):
             subscription.cancel(timeout_s=PATIENCE_S)
             return message.topic, said
     raise AssertionError(f"nothing as wanted on {topic_filter}")
@@ -114,12 +114,10 @@ def test_subscribers_receive_what_is_near_them_and_say_so(city):
 
 def test_watchers_hear_who_enters_a_fence(city):
     client, town, _ = city
-    reports = "city/subscribers/+/received"
-    by_watcher = lambda said: any(each["topic"].startswith("city/vehicles/") for each in said["recent"])  # noqa: E731
-    topic = ""
-    while not topic.startswith("city/subscribers/watcher-"):
-        topic, _ = heard(client, reports, by_watcher)
+    of_watchers = "city/subscribers/watcher-"
+    topic, said = heard(client, topics.SUBSCRIBER_REPORTS, lambda said: said["recent"], of_watchers)
     assert topic.split("/")[2].removeprefix("watcher-") in {fence.name for fence in town.fences}
+    assert all(each["topic"].startswith("city/vehicles/") for each in said["recent"])
 
 
 def test_offers_go_to_the_best_and_receipts_name_them(city):
