@@ -38,12 +38,8 @@ if TYPE_CHECKING:
     from rl_policy import DecisionRecord
 
 NOWHERE = (None, None)
-LIVE = frozenset({"publishes", "deliveries", "drops"})
-"""Tables that are written at every roll, since live metrics come from them."""
 SLOW_ROLLS = 5
 """Rolls after which the others are written if they have few records: fewer, larger files."""
-SMALL = 1_000
-"""How many are few."""
 
 
 def _now_us() -> int:
@@ -139,11 +135,7 @@ class TelemetryPlugin(Plugin):
         self._timers["roll"] = self._engine.loop.call_later(self.options.roll_s, self._roll)
         now = time.monotonic()
         patience_s = (SLOW_ROLLS - 0.5) * self.options.roll_s
-        due = [
-            records
-            for name, records in self.recorder.tables.items()
-            if len(records) and (name in LIVE or len(records) >= SMALL or now - records.since >= patience_s)
-        ]
+        due = self.recorder.due(now, patience_s)
         # That the broker lives is told by any record: while there are others, counters can wait.
         if self._totals.share and (not due or now - self._totals_at >= patience_s):
             self._record_totals(now - self._totals_at < patience_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.telemetry.schema import TABLES, SchemaError, table
 from broker_plugins.telemetry.spool import Rows
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from broker_plugins.telemetry.journal import Row
+
+
+LIVE: Final = frozenset({"publishes", "deliveries", "drops"})
+"""Tables that are written as soon as it is time, since live metrics come from them."""
+FEW: Final = 1_000
+"""Records of another table that wait for more of them: fewer, larger files."""
 
 
 class Room:
@@ -153,6 +159,14 @@ class Recorder:
     def __init__(self, most: int, shares: Mapping[str, float]) -> None:
         self.room = Room(most)
         self.tables = {name: Records(name, self.room, shares.get(name, 1.0)) for name in TABLES}
+
+    def due(self, now_s: float, patience_s: float) -> list[Records]:
+        """Tables to be written now; those that are not live wait so long for more records than a few."""
+        return [
+            records
+            for name, records in self.tables.items()
+            if len(records) and (name in LIVE or len(records) >= FEW or now_s - records.since >= patience_s)
+        ]
 
     def take(self, due: Iterable[Records] | None = None) -> list[Rows]:
         """Hand over the records of some tables, or of all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_plugins.telemetry import SchemaError
-from broker_plugins.telemetry.recorder import Recorder, Records, Room, records_of
+from broker_plugins.telemetry.recorder import FEW, Recorder, Records, Room, records_of
 
 if TYPE_CHECKING:
     from broker_plugins.telemetry.spool import Rows
@@ -137,3 +138,20 @@ def test_other_plugins_find_their_table_where_telemetry_records_it() -> None:
     assert records_of([object()], "positions") is None
     with pytest.raises(SchemaError):
         records_of(plugins, "nonsense")
+
+
+def test_few_records_wait_where_nothing_live_is_made_of_them() -> None:
+    recorder = Recorder(10_000, {})
+    tables = recorder.tables
+    assert recorder.due(time.monotonic() + 1e6, 10.0) == []
+    tables["drops"].add(0, 1.0, 1, "t", None, 0, 0, "dropped_qos0")
+    tables["positions"].add(0, 1.0, "c", 0.0, 0.0)
+    now = time.monotonic()
+    assert recorder.due(now, 10.0) == [tables["drops"]]
+    assert recorder.due(now + 10.0, 10.0) == [tables["drops"], tables["positions"]]
+    for _ in range(FEW - 1):
+        tables["positions"].add(0, 1.0, "c", 0.0, 0.0)
+    assert recorder.due(now, 1e6) == [tables["drops"], tables["positions"]], "many do not wait"
+    assert [rows.table for rows in recorder.take(recorder.due(now, 1e6))] == ["drops", "positions"]
+    tables["positions"].add(0, 1.0, "c", 0.0, 0.0)
+    assert recorder.due(time.monotonic(), 10.0) == [], "those that come later wait anew"
