@@ -55,9 +55,13 @@ class Arrivals:
 
     # Those that are on their way.
 
-    def begin(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A session is being fetched."""
-        self._coming[client_id] = loop.create_future()
+    async def begin(self, client_id: str, seconds: float) -> None:
+        """A session is going to be fetched, when nobody else does it; but nobody is waited for for long."""
+        while (coming := self._coming.get(client_id)) is not None:
+            done, _ = await asyncio.wait({coming}, timeout=seconds)
+            if not done:
+                break
+        self._coming[client_id] = asyncio.get_running_loop().create_future()
 
     def over(self, client_id: str) -> None:
         """It is here, or there was none."""

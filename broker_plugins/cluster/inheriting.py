@@ -102,7 +102,7 @@ class Inheriting(Part):
         moving.equip(session, told)
         created, after = await self._read_from(note.node)
         await self._put(note.node, Inherited(client_id, created=created, after=after))
-        await moving.known()
+        await moving.asking.known()
         noted = self._notes.written(self.node.options.granting_s)
         if noted is not None:
             await noted
@@ -232,7 +232,9 @@ class Inheriting(Part):
         self._catch_up(session, await self._untaken(inherited))
         if session.subscriptions:
             drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
-        holders = await self._moving.ask_all(self.node.members.alive() or await self._others(), AskMoving(client_id))
+        holders = await self._moving.asking.ask_all(
+            self.node.members.alive() or await self._others(), AskMoving(client_id)
+        )
         holder = next((node for node, answer in holders.items() if not answer.stale), None)
         if holder is None:
             return False
@@ -240,7 +242,7 @@ class Inheriting(Part):
         start = 0
         while start < len(owed):
             some = chunk(self._moving.leaving.owed(entry) for entry in owed[start:])
-            answer = await self._moving.ask(holder, AskInherit(client_id, some))
+            answer = await self._moving.asking.ask(holder, AskInherit(client_id, some))
             if answer is None or not answer.found:
                 return False
             start += len(some)
@@ -267,5 +269,5 @@ class Inheriting(Part):
 
     async def _is_here(self, client_id: str) -> bool:
         """Whether a client that is connected here is nowhere else: then it has come back."""
-        holders = await self._moving.ask_all(self.node.members.alive(), AskMoving(client_id))
+        holders = await self._moving.asking.ask_all(self.node.members.alive(), AskMoving(client_id))
         return not any(not answer.stale for answer in holders.values())

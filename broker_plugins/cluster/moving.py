@@ -10,18 +10,14 @@ has everything once and in order, at QoS 0 too.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
-import secrets
 import time
 from typing import TYPE_CHECKING
 
-import nats.errors
-
 from broker_plugins.cluster.arrival import Arrival, Arrivals
-from broker_plugins.cluster.leaving import CUT_S, FENCE_S, Leaving, geo_of, origin_of
-from broker_plugins.cluster.mail_reader import FAULTS
+from broker_plugins.cluster.asking import Asking
+from broker_plugins.cluster.leaving import CUT_S, Leaving, geo_of, origin_of
 from broker_plugins.cluster.wire import (
     AskAdopt,
     AskCut,
@@ -29,11 +25,7 @@ from broker_plugins.cluster.wire import (
     AskMore,
     AskMoving,
     AskSession,
-    Fenced,
     MovedSession,
-    WireError,
-    decode,
-    encode,
 )
 from broker_plugins.engine.hooks import Refused
 from broker_plugins.engine.message import Message
@@ -41,6 +33,7 @@ from broker_plugins.engine.session import Outgoing, Session
 from broker_plugins.telemetry.recorder import records_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
     import msgspec
@@ -52,13 +45,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLAIM_S = 2.0
-"""How long a client waits for the other nodes to say whether they have its session."""
-KNOWN_S = 1.0
-"""How long a move waits until all nodes know that this one wants what the session is subscribed to."""
 GRACE_S = 1.0
 """How long the old node still takes messages where not everybody confirmed: until everybody knows where it is."""
-HOLD_S = 10.0
+HOLD_S = 30.0
 """How long messages are held for a client that does not take its session after all."""
 
 
@@ -90,6 +79,7 @@ class Moving:
         self._engine = self._node.engine
         self._fabric = self._node.fabric
         self._forwarding = forwarding
+        self.asking = Asking(self._node, self._announcing, forwarding)
         self.leaving = Leaving(self._node, forwarding, self._arrivals)
         self._records = records_of(self._engine.hooks.plugins, "handovers")
 
@@ -98,36 +88,28 @@ class Moving:
         return {
             AskSession: self.leaving.let_go,
             AskMoving: self.leaving.tell,
-            AskFence: self._mark,
+            AskFence: self.asking.mark,
             AskCut: self.leaving.cut,
             AskAdopt: self._take_in,
             AskMore: self.leaving.more,
         }
 
-    async def _mark(self, question: AskFence) -> Fenced:
-        # Other parts take in what the asking node announced just before; each does so within a turn of its own.
-        for _ in range(3):
-            await asyncio.sleep(0)
-        self._forwarding.mark(question.node, question.token)
-        return Fenced()
-
     # A client connects here.
 
     def claim(self, connect: Connect) -> Awaitable[None] | None:
         """A client connects here: the other nodes let go of it, and one may have its session."""
-        nodes = self._node.members.alive()
-        if not nodes or not self._fabric.ready or self._node.draining:
+        members = self._node.members
+        if not members.known() or not self._fabric.ready or self._node.draining:
             return None
-        return self._claim(connect, nodes)
+        return self._claim(connect, members.alive())
 
     async def _claim(self, connect: Connect, nodes: list[str]) -> None:
         client_id = connect.client_id
-        await self._arrivals.settled(client_id, CUT_S)
-        self._arrivals.begin(client_id, self._engine.loop)
+        await self._arrivals.begin(client_id, CUT_S)
         try:
             silent: set[str] = set()
             if connect.clean_session:
-                await self.ask_all(nodes, AskSession(client_id, keep=False), silent)
+                await self.asking.ask_all(nodes, AskSession(client_id, keep=False), silent)
                 await self.disown(client_id, silent)
             else:
                 await self._fetch(client_id, nodes)
@@ -136,7 +118,7 @@ class Moving:
 
     async def _fetch(self, client_id: str, nodes: list[str]) -> None:
         silent: set[str] = set()
-        found = await self.ask_all(nodes, AskMoving(client_id), silent)
+        found = await self.asking.ask_all(nodes, AskMoving(client_id), silent)
         mine = self._engine.sessions.get(client_id)
         if not found:
             if mine is None:
@@ -153,12 +135,11 @@ class Moving:
 
     async def send_away(self, client_id: str, to: str) -> None:
         """Let another node take the session of a client that is not connected."""
-        await self.ask(to, AskAdopt(client_id), CUT_S)
+        await self.asking.ask(to, AskAdopt(client_id), CUT_S)
 
     async def _take_in(self, question: AskAdopt) -> MovedSession:
         client_id = question.client_id
-        await self._arrivals.settled(client_id, CUT_S)
-        self._arrivals.begin(client_id, self._engine.loop)
+        await self._arrivals.begin(client_id, CUT_S)
         try:
             await self._fetch(client_id, self._node.members.alive())
         finally:
@@ -175,8 +156,8 @@ class Moving:
         session = self.begin_held(client_id)
         self.equip(session, told)
         self._arrive(client_id)
-        token, fences = await self._fence(source)
-        moved = await self.ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
+        token, fences = await self.asking.fence(source)
+        moved = await self.asking.ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
         if engine.sessions.get(client_id) is not session:
             return  # ended meanwhile
         if moved is None or not moved.found:
@@ -184,13 +165,13 @@ class Moving:
             self._arrivals.forget(client_id)
             return
         while moved.more:
-            rest = await self.ask(source, AskMore(client_id, len(moved.owed)), CUT_S)
+            rest = await self.asking.ask(source, AskMore(client_id, len(moved.owed)), CUT_S)
             if rest is None or not rest.found:
                 break  # it has what is left, and the client gets it when it connects again
             moved.owed += rest.owed
             moved.more = rest.more
         # What the old node has had may still be on its way here, and must be known for what it is when it comes.
-        moved.fenced = await self._caught_up() and moved.fenced
+        moved.fenced = await self.asking.caught_up() and moved.fenced
         if engine.sessions.get(client_id) is not session:
             return
         self._fill(session, moved)
@@ -200,47 +181,11 @@ class Moving:
             self._arrivals.forget(client_id)
         elif moved.fenced:
             await self._safe()
-            await self.ask(source, AskSession(client_id, keep=True, done=True))
+            await self.asking.ask(source, AskSession(client_id, keep=True, done=True))
             self._arrivals.forget(client_id)
         else:
             self._node.counters.handovers_unfenced += 1
             self._finish_later(source, client_id)
-
-    async def known(self) -> None:
-        """Wait until all nodes know what this one wants, but not for long."""
-        known = self._announcing.known_everywhere(KNOWN_S)
-        if known is not None:
-            await known
-
-    async def _fence(self, source: str) -> tuple[int, list[str]]:
-        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
-        await self.known()
-        token = secrets.randbits(62)
-        marking = await self._marking([node for node in self._node.members.alive() if node != source], source, token)
-        self._forwarding.mark(source, token)
-        return token, [self._node.name, *marking]
-
-    async def _caught_up(self) -> bool:
-        """Wait until all has come here that nodes had sent so far; False if one of them did not say so in time."""
-        token = secrets.randbits(62)
-        marking = await self._marking(self._node.members.alive(), self._node.name, token)
-        return await self._forwarding.progress.all_marked(token, marking, FENCE_S)
-
-    async def _marking(self, nodes: list[str], target: str, token: int) -> list[str]:
-        """Those of some nodes that mark their ways to one, for all we know."""
-        question = encode(AskFence(target, token))
-        marking = await asyncio.gather(*(self._asked_to_mark(node, question) for node in nodes))
-        return [node for node, marks in zip(nodes, marking, strict=True) if marks]
-
-    async def _asked_to_mark(self, node: str, question: bytes) -> bool:
-        """Whether a mark of a node is to be waited for: not if nobody is there any more."""
-        try:
-            await self._fabric.ask(node, question, CLAIM_S)
-        except nats.errors.NoRespondersError:
-            return False
-        except FAULTS as error:
-            log.info("node %s does not mark its messages: %s", node, error)
-        return True
 
     def _fill(self, session: Session, moved: MovedSession) -> None:
         """Give a session what it is owed, but for what its client has had on the old node."""
@@ -283,7 +228,7 @@ class Moving:
 
     async def _bring_together(self, client_id: str, nodes: list[str]) -> None:
         """Take what there is from all nodes: one has the session, others what is left from before it moved."""
-        found = await self.ask_all(nodes, AskSession(client_id, keep=True))
+        found = await self.asking.ask_all(nodes, AskSession(client_id, keep=True))
         given = self.leaving.given
         whole = next((answer for answer in found.values() if not answer.stale), None)
         mine = self._engine.sessions.get(client_id)
@@ -349,7 +294,7 @@ class Moving:
 
     async def _finish(self, node: str, client_id: str) -> None:
         """Every node knows by now where the client is: fetch what had gone to the old one meanwhile."""
-        rest = await self.ask(node, AskSession(client_id, keep=True, done=True))
+        rest = await self.asking.ask(node, AskSession(client_id, keep=True, done=True))
         session = self._engine.sessions.get(client_id)
         if rest is not None and session is not None and rest.found:
             self._deliver_rest(client_id, session, rest)
@@ -422,23 +367,3 @@ class Moving:
         if session.client_id not in self._engine.sessions:
             self.leaving.ended(session.client_id)
             self._arrivals.forget(session.client_id)
-
-    # Asking.
-
-    async def ask_all(
-        self, nodes: list[str], question: msgspec.Struct, silent: set[str] | None = None
-    ) -> dict[str, MovedSession]:
-        """The nodes that have something of a session; those that do not answer are put into `silent`."""
-        answers = await asyncio.gather(*(self.ask(node, question) for node in nodes))
-        answered = list(zip(nodes, answers, strict=True))
-        if silent is not None:
-            silent.update(node for node, answer in answered if answer is None)
-        return {node: answer for node, answer in answered if answer is not None and answer.found}
-
-    async def ask(self, node: str, question: msgspec.Struct, seconds: float = CLAIM_S) -> MovedSession | None:
-        """Ask a node about a session; None if it does not answer."""
-        try:
-            return decode(await self._fabric.ask(node, encode(question), seconds), MovedSession)
-        except (*FAULTS, WireError) as error:
-            log.info("node %s does not answer whether it has a client: %s", node, error)
-            return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.broker_plugins.cluster.nodes import Cluster, cluster
 from tests.broker_plugins.cluster.test_plugin import connect_again, payloads, publish_all, retained
-from tests.mqtt_wire import DISCONNECT, Kind, connect, publish, wait_for
+from tests.mqtt_wire import DISCONNECT, Kind, Wire, connect, connect_packet, publish, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,3 +138,50 @@ def test_what_a_dead_node_kept_for_a_client_reaches_it_elsewhere_when_the_node_i
                 publish_all(publisher, "only/there", [b"moved with it"], 1)
                 publish_all(publisher, "other/1", [b"its own"], 1)
                 assert payloads(again, 2) == [b"moved with it", b"its own"]
+
+
+def test_a_session_goes_on_on_the_only_node_that_is_left(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        first = connect(nodes.port("b"), "heir", clean=False)
+        first.subscribe(("log/#", 2))
+        with connect(nodes.port("a"), "pub") as publisher:
+            nodes.nodes["b"].kill()
+            publish_all(publisher, "log/1", texts("while nobody was there", 20), 2)
+            wait_for(lambda: "taken for gone" in nodes.nodes["a"].log, "a to miss b", 60)
+            publish_all(publisher, "log/1", texts("when it was known", 5), 2)
+            elsewhere = connect_again(nodes, "a", "heir")
+            publish_all(publisher, "log/1", texts("now", 5), 2)
+            wanted = [*texts("while nobody was there", 20), *texts("when it was known", 5), *texts("now", 5)]
+            assert payloads(elsewhere, 30) == wanted
+            nodes.start("b")
+            wait_for(lambda: nodes.nodes["b"].log.count("has joined cluster") == 2, "b to join again", 60)
+            publish_all(publisher, "log/1", texts("after", 5), 2)
+            assert payloads(elsewhere, 5) == texts("after", 5)
+            elsewhere.close()
+            back = connect_again(nodes, "b", "heir")
+            assert not back.messages_until_ping()
+            publish_all(publisher, "log/1", texts("back", 3), 2)
+            assert payloads(back, 3) == texts("back", 3)
+            back.close()
+        fresh = connect(nodes.port("b"), "heir")
+        fresh.close()
+
+
+def test_a_client_that_begins_anew_elsewhere_does_not_find_its_old_session_again(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        first = connect(nodes.port("b"), "anew", clean=False)
+        first.subscribe(("log/#", 1))
+        nodes.nodes["b"].kill()
+        with connect(nodes.port("a"), "anew"), connect(nodes.port("a"), "pub") as publisher:
+            publish_all(publisher, "log/1", texts("for nobody", 3), 1)
+        nodes.start("b")
+        wait_for(lambda: nodes.nodes["b"].log.count("has joined cluster") == 2, "b to join again", 60)
+
+        def is_forgotten() -> bool:
+            wire = Wire(nodes.port("b"))
+            wire.send(connect_packet("anew", clean=False))
+            present = wire.expect(Kind.CONNACK).session_present
+            wire.close()
+            return not present
+
+        wait_for(is_forgotten, "the old session to end", 60)

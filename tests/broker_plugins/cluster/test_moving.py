@@ -133,12 +133,19 @@ def test_a_message_of_a_group_or_a_retained_one_is_never_taken_for_had() -> None
 
 async def test_who_asks_waits_until_a_session_has_come() -> None:
     arrivals = Arrivals()
-    arrivals.begin("c", asyncio.get_running_loop())
+    await arrivals.begin("c", 30.0)
+    others = [asyncio.ensure_future(arrivals.begin("c", 30.0)) for _ in range(2)]
     waiting = asyncio.ensure_future(arrivals.settled("c", 30.0))
     await asyncio.sleep(0)
     assert not waiting.done()
     arrivals.over("c")
     await waiting
+    await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)
+    assert sum(other.done() for other in others) == 1, "one fetches it at a time"
+    arrivals.over("c")
+    await asyncio.wait(others)
+    arrivals.over("c")
     await arrivals.settled("c", 0.0)
 
 
