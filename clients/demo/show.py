@@ -105,6 +105,7 @@ class Show:
             self._begin("dashboard", plan.dashboard_words(), self._serves)
         if plan.spark:
             self._begin("pipeline", plan.pipeline_words(), self._measures)
+            self._say("Spark is starting, which takes half a minute or more; what it measures is shown then")
 
     def _listening(self) -> str:
         plan = self._plan
