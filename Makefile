@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-# Not quietly: Spark alone is 450 MB, and pip shows how far it is.
+# Not quietly: Spark alone is half a gigabyte, and pip shows how far it is.
 $(DEMO_STAMP): pyproject.toml scripts/system-packages | $(VENV)/bin/python
 	@echo "Installing what the demonstration needs into $(VENV) (a few minutes the first time; Spark is most of it)"
 	@$(BIN)/python -m pip install --disable-pip-version-check -e '.[demo]'
