@@ -18,6 +18,8 @@ LEAST_S: Final = 1e-7
 """A record costs this much at least."""
 EARLY_S: Final = 0.005
 """Time between two looks where there is more to record than can be paid."""
+LEAST_SHARE: Final = 1 / 500
+"""Less is never recorded: a record that stands for thousands tells nothing of a burst, and so few cost little."""
 SMALL_TURN: Final = 64
 """A turn of the event loop with up to so many events is never thinned."""
 _LEARNING: Final = 0.2
@@ -72,9 +74,9 @@ class Pace:
         self._recorded = 0
         lasting = min(earned, earned_s / self._cost_s) if self._most_cost else earned
         expected = max(new, 1) * PACE_S / elapsed_s
-        # What was overspent is saved in time; but a share near 0 would leave little to tell what happened.
+        # What was overspent is saved in time, but not at once.
         self._left = max(self._affordable(), lasting * PACE_S / elapsed_s / 2)
-        self.share = min(1.0, self._left / expected)
+        self.share = min(1.0, max(self._left / expected, LEAST_SHARE))
         return self.share
 
     def _affordable(self) -> float:
