@@ -47,7 +47,7 @@ _BARRIER = "$locus/handover/barrier"
 """Nobody subscribes to it: to unsubscribe from it is to ask whether everything before was seen."""
 
 _QUIET_S = 5.0
-_MOVE_S = 15.0
+_MOVE_S = 30.0
 _END_S = 5.0
 _TCP_S = 2.0
 _PAUSE_S = 0.2

@@ -119,6 +119,10 @@ class Announcing(Part):
         self.node.engine.loop.call_later(seconds, self._give_up, version, known)
         return known
 
+    def is_known(self) -> bool:
+        """Whether every other node that is there knows the filters this one has now."""
+        return self._is_known(self.own.version)
+
     def _is_known(self, version: int) -> bool:
         return all(self._applied.get(node, -1) >= version for node in self.node.members.alive())
 

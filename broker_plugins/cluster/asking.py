@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLAIM_S = 2.0
-"""How long a client waits for the other nodes to say whether they have its session."""
-KNOWN_S = 1.0
+CLAIM_S = 3.0
+"""How long a client waits for the other nodes to say whether they have its session; they are asked twice."""
+KNOWN_S = 4.0
 """How long a move waits until all nodes know that this one wants what the session is subscribed to."""
 
 
@@ -52,16 +52,21 @@ class Asking:
         self._forwarding.mark(question.node, question.token)
         return Fenced()
 
-    async def known(self) -> None:
-        """Wait until all nodes know what this one wants, but not for long."""
+    async def known(self) -> bool:
+        """Wait until all nodes know what this one wants, but not for long; whether they do."""
         known = self._announcing.known_everywhere(KNOWN_S)
         if known is not None:
             await known
+        return self._announcing.is_known()
 
     async def fence(self, source: str) -> tuple[int, list[str]]:
-        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come."""
-        await self.known()
+        """Let every node that sends here now mark its ways to the old one; the mark, and whose are to come.
+
+        Where not all of them know in time that they are to send here, a mark is awaited that nobody sends.
+        """
         token = secrets.randbits(62)
+        if not await self.known():
+            return token, [""]
         marking = await self._marking([node for node in self._node.members.alive() if node != source], source, token)
         self._forwarding.mark(source, token)
         return token, [self._node.name, *marking]
@@ -94,11 +99,18 @@ class Asking:
         self, nodes: list[str], question: msgspec.Struct, silent: set[str] | None = None
     ) -> dict[str, MovedSession]:
         """The nodes that have something of a session; those that do not answer are put into `silent`."""
-        answers = await asyncio.gather(*(self.ask(node, question) for node in nodes))
+        answers = await asyncio.gather(*(self._ask_twice(node, question) for node in nodes))
         answered = list(zip(nodes, answers, strict=True))
         if silent is not None:
             silent.update(node for node, answer in answered if answer is None)
         return {node: answer for node, answer in answered if answer is not None and answer.found}
+
+    async def _ask_twice(self, node: str, question: msgspec.Struct) -> MovedSession | None:
+        """Ask a node; one that still gives signs of life is only slow."""
+        answer = await self.ask(node, question)
+        if answer is None and self._node.members.is_alive(node):
+            answer = await self.ask(node, question)
+        return answer
 
     async def ask(self, node: str, question: msgspec.Struct, seconds: float = CLAIM_S) -> MovedSession | None:
         """Ask a node about a session; None if it does not answer."""

@@ -358,12 +358,15 @@ class Fabric:
         )
         return MailReader(subscription, start)
 
-    async def peek(self, node: str, after: int, seconds: float, upto: int = 0) -> list[bytes]:
-        """What waits in a node's mailbox after a number, and up to another if one is given; it stays there."""
+    async def peek(self, node: str, after: int, upto: int, seconds: float) -> list[bytes]:
+        """What waits in a node's mailbox after a number and up to another; it stays there.
+
+        Raises:
+            nats.errors.TimeoutError: it takes longer than the time given.
+        """
         assert self._js is not None
         info = await self._js.stream_info(self.mailbox(node))
-        start, last = max(after + 1, int(info.state.first_seq or 0)), int(info.state.last_seq or 0)
-        last = min(last, upto) if upto else last
+        start, last = max(after + 1, int(info.state.first_seq or 0)), min(upto, int(info.state.last_seq or 0))
         if start > last:
             return []
         deadline = time.monotonic() + seconds
@@ -388,18 +391,19 @@ class Fabric:
                         found.append(bytes(message.data))
                     if number >= last:
                         return found
-            return found
+            raise nats.errors.TimeoutError
         finally:
             with contextlib.suppress(*FAULTS):
                 await subscription.unsubscribe()
 
-    async def mailbox_made(self, node: str) -> str:
-        """When another node's mailbox was made; nothing where it has none."""
+    async def mailbox_state(self, node: str) -> tuple[str, int]:
+        """When another node's mailbox was made, and the number of the last message in it; nothing if it has none."""
         assert self._js is not None
         try:
-            return str((await self._js.stream_info(self.mailbox(node))).created)
+            info = await self._js.stream_info(self.mailbox(node))
         except nats.js.errors.NotFoundError:
-            return ""
+            return "", 0
+        return str(info.created), int(info.state.last_seq or 0)
 
     async def empty(self, upto: int) -> None:
         """Remove what was taken out of this node's mailbox."""

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PEEK_S = 3.0
+PEEK_S = 5.0
+MOST_RECEIVED = 4096
+TRIES = 3
 LOOK_BEATS = 5
 """How often a node looks whether sessions were taken over that it has still."""
 
@@ -69,6 +71,10 @@ class Inheriting(Part):
         self._moving = moving
         self._notes = notes
         self._taken: dict[str, Taken] = {}
+        self._received: dict[int, None] = {}
+        """What was sent after sessions that went on here."""
+        self._sending: dict[str, tuple[AskInherit, list[Outgoing]]] = {}
+        """What is sent after a session that goes on elsewhere, the same until it has come."""
         self._beats = 0
         self.mailbox: Mailbox
         moving.inherit = self.inherit
@@ -100,7 +106,9 @@ class Inheriting(Part):
         session.number_from(secrets.randbelow(60_000) + 1)
         told = MovedSession(found=True, subscriptions=note.subscriptions, orders=note.orders, place=note.place)
         moving.equip(session, told)
-        created, after = await self._read_from(note.node)
+        taken = self._taken.get(note.node)
+        created, last = await self._mailbox_of(note.node)
+        after = taken.number if taken is not None and taken.created == created else 0
         await self._put(note.node, Inherited(client_id, created=created, after=after))
         await moving.asking.known()
         noted = self._notes.written(self.node.options.granting_s)
@@ -108,9 +116,11 @@ class Inheriting(Part):
             await noted
         self.node.counters.sessions_inherited += 1
         try:
-            mail = await self.node.fabric.peek(note.node, after, PEEK_S) if created else []
+            created, last = await self._mailbox_of(note.node)
+            mail = await self.node.fabric.peek(note.node, after, last, PEEK_S) if created else []
         except FAULTS as error:
-            log.warning("client %s: the mail of node %s is not read: %s", client_id, note.node, error)
+            log.warning("client %s: the mail of node %s waits for it: %s", client_id, note.node, error)
+            await self._put(note.node, Inherited(client_id, created=created, after=last))
             return
         if engine.sessions.get(client_id) is session and session.held is not None:
             self._deliver(session, mail)
@@ -128,13 +138,8 @@ class Inheriting(Part):
             return None
         return note
 
-    async def _read_from(self, node: str) -> tuple[str, int]:
-        """The mailbox of a node, and after which message it is to be read; none if there is none."""
-        if node == self.node.name:
-            return "", 0
-        created = await self.node.fabric.mailbox_made(node)
-        taken = self._taken.get(node)
-        return created, taken.number if taken is not None and taken.created == created else 0
+    async def _mailbox_of(self, node: str) -> tuple[str, int]:
+        return ("", 0) if node == self.node.name else await self.node.fabric.mailbox_state(node)
 
     def _deliver(self, session: Session, mail: list[bytes]) -> None:
         """Give a session what it wants of the mail, before what came since; what came both ways once."""
@@ -178,18 +183,32 @@ class Inheriting(Part):
     async def _put(self, node: str, inherited: Inherited) -> None:
         bucket = self.node.fabric.inherited
         assert bucket is not None
-        await bucket.put(f"{node}.{key_of(inherited.client_id)}", encode(inherited))
+        for tries in range(TRIES):
+            try:
+                await bucket.put(f"{node}.{key_of(inherited.client_id)}", encode(inherited))
+            except FAULTS:
+                if tries + 1 == TRIES:
+                    raise
+            else:
+                return
 
     def _receive(self, question: AskInherit) -> Fenced | MovedSession:
-        session = self.node.engine.sessions.get(question.client_id)
-        for each in question.owed if session is not None else ():
-            assert session is not None
+        client_id = question.client_id
+        session = self.node.engine.sessions.get(client_id)
+        if question.token in self._received:
+            return MovedSession(found=True)
+        if session is None or session.held is not None or self._moving.leaves(client_id):
+            return MovedSession(found=False)  # not here, or on its way: to be asked again
+        if len(self._received) >= MOST_RECEIVED:
+            self._received.pop(next(iter(self._received)))
+        self._received[question.token] = None
+        for each in question.owed:
             message = Message(each.topic, each.payload, each.message_qos)
             entry = Outgoing(message, each.qos, each.retain, None)
             entry.packet_id, entry.state = each.packet_id, each.state
             if not session.take_up(entry):
                 session.deliver(message, each.qos, each.retain)
-        return MovedSession(found=session is not None)
+        return MovedSession(found=True)
 
     # This node was away.
 
@@ -238,14 +257,17 @@ class Inheriting(Part):
         holder = next((node for node, answer in holders.items() if not answer.stale), None)
         if holder is None:
             return False
-        owed = entries_of(session)
-        start = 0
-        while start < len(owed):
-            some = chunk(self._moving.leaving.owed(entry) for entry in owed[start:])
-            answer = await self._moving.asking.ask(holder, AskInherit(client_id, some))
+        while entries := entries_of(session):
+            if client_id not in self._sending:
+                some = chunk(map(self._moving.leaving.owed, entries))
+                self._sending[client_id] = AskInherit(client_id, some, secrets.randbits(62)), entries[: len(some)]
+            question, given = self._sending[client_id]
+            answer = await self._moving.asking.ask(holder, question)
             if answer is None or not answer.found:
                 return False
-            start += len(some)
+            del self._sending[client_id]
+            for entry in given:
+                session.give(entry)
         if engine.sessions.get(client_id) is session:
             self.node.counters.sessions_out += 1
             self._moving.leaving.end(session)
@@ -256,7 +278,7 @@ class Inheriting(Part):
         created, taken = self.mailbox.place
         if created != inherited.created or inherited.after <= taken:
             return []
-        return await self.node.fabric.peek(self.node.name, taken, PEEK_S, inherited.after)
+        return await self.node.fabric.peek(self.node.name, taken, inherited.after, PEEK_S)
 
     def _catch_up(self, session: Session, mail: list[bytes]) -> None:
         for message, _, _ in self._messages(mail):

@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 
 HANDOVER = "$locus/handover"
 """Where a roaming client is told where to go; who subscribes to it is one."""
-FENCE_S = 2.0
+FENCE_S = 4.0
 """How long a move waits until what other nodes had sent here before they knew of it has come."""
 ACKNOWLEDGE_S = 1.0
 """How long it waits until a roaming client has acknowledged what was sent to it."""
 FLUSH_S = 1.0
-CUT_S = 5.0
+CUT_S = 8.0
 """How long giving a session away may take: the sum of the above, and some."""
 ANSWER_BYTES = 262_144
 LINGER_S = 5.0
@@ -79,6 +79,8 @@ class Leaving:
         """Sessions another node was given, with what it was given; they end when it says that it has them."""
         self._moving: dict[str, asyncio.Future[None]] = {}
         """Done when a session that is being given away is gone."""
+        self._cuts: dict[int, asyncio.Task[MovedSession]] = {}
+        """What was answered, by the question's mark, for who did not get the answer."""
 
     # Questions of other nodes.
 
@@ -109,6 +111,14 @@ class Leaving:
 
     async def cut(self, question: AskCut) -> MovedSession:
         """Give a session away, when all that was sent here before has come: from then on the other node delivers."""
+        key = hash((question.client_id, question.token))
+        task = self._cuts.get(key)
+        if task is None:
+            task = self._cuts[key] = self._engine.loop.create_task(self._cut(question))
+            self._engine.loop.call_later(KEEP_S, self._cuts.pop, key, None)
+        return await asyncio.shield(task)
+
+    async def _cut(self, question: AskCut) -> MovedSession:
         client_id = question.client_id
         fenced = await self._forwarding.progress.all_marked(question.token, question.fences, FENCE_S)
         session = self._engine.sessions.get(client_id)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from broker_plugins.cluster.arrival import Arrival, Arrivals
 from broker_plugins.cluster.asking import Asking
 from broker_plugins.cluster.leaving import CUT_S, Leaving, geo_of, origin_of
+from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.wire import (
     AskAdopt,
     AskCut,
@@ -113,6 +114,8 @@ class Moving:
                 await self.disown(client_id, silent)
             else:
                 await self._fetch(client_id, nodes)
+        except FAULTS as error:
+            log.warning("client %s: what nodes that are away have of it is not known: %s", client_id, error)
         finally:
             self._arrivals.over(client_id)
 
@@ -157,7 +160,8 @@ class Moving:
         self.equip(session, told)
         self._arrive(client_id)
         token, fences = await self.asking.fence(source)
-        moved = await self.asking.ask(source, AskCut(client_id, self._node.name, token, fences), CUT_S)
+        cut = AskCut(client_id, self._node.name, token, fences)
+        moved = await self.asking.ask(source, cut, CUT_S) or await self.asking.ask(source, cut, CUT_S)
         if engine.sessions.get(client_id) is not session:
             return  # ended meanwhile
         if moved is None or not moved.found:
@@ -181,7 +185,9 @@ class Moving:
             self._arrivals.forget(client_id)
         elif moved.fenced:
             await self._safe()
-            await self.asking.ask(source, AskSession(client_id, keep=True, done=True))
+            done = AskSession(client_id, keep=True, done=True)
+            if await self.asking.ask(source, done) is None:
+                await self.asking.ask(source, done)
             self._arrivals.forget(client_id)
         else:
             self._node.counters.handovers_unfenced += 1

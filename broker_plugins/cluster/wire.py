@@ -195,6 +195,8 @@ class AskInherit(msgspec.Struct, array_like=True, tag=26, gc=False):
 
     client_id: str
     owed: list[Owed]
+    token: int = 0
+    """Tells it from all others, for who is asked again."""
 
 
 class SessionNote(msgspec.Struct, array_like=True, gc=False):
@@ -215,7 +217,7 @@ class Inherited(msgspec.Struct, array_like=True, gc=False):
     created: str = ""
     """When the mailbox of the node was made from which its mail was read."""
     after: int = 0
-    """It was read from the first message after this one."""
+    """It was read from the first message after this one: up to here the node itself delivers what it had not."""
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):

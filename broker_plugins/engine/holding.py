@@ -98,6 +98,17 @@ class Holding:
             session.send_again(entry)
         return True
 
+    def give(self, entry: Outgoing) -> None:
+        """A delivery is another broker's from now on."""
+        session = cast("Session", self)
+        if session.inflight.get(entry.packet_id) is entry:
+            del session.inflight[entry.packet_id]
+        elif session.queue and entry in session.queue:
+            session.queue.remove(entry)
+            session.account(-entry.message.size)
+        if entry.position:
+            session.forget(entry)
+
     def release(self) -> None:
         """Hold no more: what was held waits its turn behind what waited before; QoS 0 only for who is connected."""
         session = cast("Session", self)
