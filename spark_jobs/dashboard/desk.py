@@ -54,6 +54,8 @@ class Desk:
         self.history = _history(options.lake)
         self._shown_s = time.time()
         """Handovers up to this time have been shown on the map."""
+        self.lake_fault = ""
+        """Why the lake cannot be read; empty while it can."""
         self._read: dict[str, tuple[float, Any]] = {}
         self._reading: dict[str, asyncio.Lock] = {}
 
@@ -99,7 +101,7 @@ class Desk:
         history = self.history
         if history is None:
             return []
-        found: list[Handover] = await self.read("handovers", history.handovers, 1.5)
+        found: list[Handover] = await self.read("handovers", history.handovers, 1.5) or []
         with self.board.lock:
             for each in reversed(found):
                 if each.at_s > self._shown_s and not self.board.told_live(each.client, each.at_s):
@@ -108,12 +110,22 @@ class Desk:
         return found
 
     async def read(self, what: str, work: Callable[[], Any], fresh_s: float = FRESH_S) -> Any:
-        """Read something from the lake in a thread, or take what another page has just read."""
+        """Read something from the lake in a thread, or take what another page has just read.
+
+        Where it cannot be read, `lake_fault` says why, and what was read before is returned, or None.
+        """
+        from spark_jobs.dashboard.history import UNREADABLE
+
         async with self._reading.setdefault(what, asyncio.Lock()):
             found = self._read.get(what)
             if found is None or time.monotonic() - found[0] > fresh_s:
-                found = (time.monotonic(), await asyncio.to_thread(work))
-                self._read[what] = found
+                try:
+                    value = await asyncio.to_thread(work)
+                    self.lake_fault = ""
+                except UNREADABLE as error:
+                    self.lake_fault = str(error).partition("\n")[0][:200]
+                    value = None if found is None else found[1]
+                found = self._read[what] = (time.monotonic(), value)
             return found[1]
 
 

@@ -60,6 +60,7 @@ class Gate:
         self._app = app
         self._password = password
         self._visits: OrderedDict[str, float] = OrderedDict()
+        self._wrong = anyio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request or one WebSocket."""
@@ -111,7 +112,8 @@ class Gate:
         given = parse_qs(body[:MOST_FORM_BYTES].decode(errors="replace")).get("password", [""])[0]
         assert self._password is not None
         if not hmac.compare_digest(given.encode(), self._password.encode()):
-            await anyio.sleep(WRONG_S)
+            async with self._wrong:  # one after the other, however many ask at once
+                await anyio.sleep(WRONG_S)
             said = '<p role="alert">That is not the password.</p>'
             await _answer(send, 401, _PAGE.format(said=said).encode())
             return

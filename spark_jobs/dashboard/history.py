@@ -29,17 +29,9 @@ MOST_ROWS: Final = 20_000_000
 """Rows of the cube that are summed for one picture; what is older is left out, and the picture says so."""
 MOST_DECISIONS: Final = 5_000
 WAITS_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)
-_DECISION_COLUMNS: Final = (
-    "at",
-    "topic",
-    "wait_s",
-    "residual_s",
-    "policy_version",
-    "bytes",
-    "saved",
-    "weight",
-    "commit",
-)
+UNREADABLE: Final = (OSError, pa.ArrowException)
+"""What reading a lake may raise that is damaged, or that one may not read."""
+_DECISION_COLUMNS: Final = ("at", "topic", "wait_s", "residual_s", "policy_version", "bytes", "saved", "commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +125,19 @@ class History:
         since_s = int(now_s - span.seconds) // span.width * span.width
         sums: dict[int, dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
         left = most_rows
+        heard_s = 0
         for batch in self._cube(since_s):
             if left <= 0:
                 break
             left -= len(batch)
+            if len(batch):
+                heard_s = max(heard_s, int(pc.max(batch["second"]).as_py().timestamp()))
             for start, metric, bucket, value in _summed(batch, span.width):
                 sums[start][metric, bucket] += value
-        windows = [Window(float(start), span.width, summary(sums[start], span.width)) for start in sorted(sums)]
+        windows = []
+        for start in sorted(sums):
+            seconds = min(span.width, heard_s + 1 - start)  # the last one is not over: its rates are those so far
+            windows.append(Window(float(start), seconds, summary(sums[start], seconds)))
         return Past(windows, cut=left <= 0)
 
     def _cube(self, since_s: int) -> Iterator[pa.Table]:

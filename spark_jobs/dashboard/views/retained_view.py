@@ -103,7 +103,8 @@ class RetainedView:
         assert history is not None
         decisions = await self._desk.read("decisions", history.decisions)
         gate = await self._desk.read("gate", history.gate)
-        self._show_decisions(decisions)
+        if decisions is not None:
+            self._show_decisions(decisions)
         self._show_gate(gate)
 
     def _show_decisions(self, found: Decisions) -> None:

@@ -66,6 +66,8 @@ def shell(desk: Desk, path: str, *, full: bool = False) -> Iterator[None]:
         detail = text("span")
     with box("div", "l-banner l-warn").props("role=status data-mark=refused") as refused:
         refusal = text("span")
+    with box("div", "l-banner l-warn").props("role=status data-mark=lake") as lake:
+        fault = text("span")
 
     def refresh() -> None:
         link = desk.feed.link
@@ -81,6 +83,8 @@ def shell(desk: Desk, path: str, *, full: bool = False) -> Iterator[None]:
             headline.set_text(f"The broker at {address} is away {away}.")
             hint = "What is shown is from before." if link.connections else "Start one with: locus broker."
             detail.set_text(f"{link.reason[0].upper()}{link.reason[1:]}. {hint} Trying again every few seconds.")
+        lake.set_visibility(bool(desk.lake_fault))
+        fault.set_text(f"The lake cannot be read: {desk.lake_fault}. What comes from it is missing or old.")
         refused.set_visibility(link.connected and bool(desk.feed.refused))
         if desk.feed.refused:
             refusal.set_text(

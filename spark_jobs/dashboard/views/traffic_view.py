@@ -122,7 +122,7 @@ class TrafficView:
         if name == LIVE or history is None:
             return
         past = await self._desk.read(f"past {name}", lambda: history.past(SPANS[name], time.time()))
-        if self._pick.value != name:
+        if self._pick.value != name or past is None:
             return
         cut = " There is more than can be shown; what is oldest is left out." if past.cut else ""
         self._about.set_text(f"From the lake, in windows of {SPANS[name].width} s.{cut}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.dashboard.desk import Desk, Options
 from spark_jobs.dashboard.feed import Address
-from spark_jobs.dashboard.history import Handover
+from spark_jobs.dashboard.history import Handover, Span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,23 @@ async def test_several_pages_read_once(tmp_path: Path) -> None:
     assert await asyncio.gather(*(desk.read("x", work) for _ in range(5))) == [1] * 5
     assert await desk.read("y", work) == 2
     assert await desk.read("x", work, fresh_s=0.0) == 3
+
+
+async def test_a_lake_that_cannot_be_read_is_said_so_and_the_last_of_it_stays(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path)
+    (tmp_path / "metrics" / "cube").mkdir(parents=True)
+    damaged = tmp_path / "metrics" / "cube" / "1-1.parquet"
+    damaged.write_bytes(b"PAR1 no more")
+    history = desk.history
+    assert history is not None
+    assert await desk.read("past", lambda: history.past(Span(60, 10), 0.0)) is None
+    assert "1-1.parquet" in desk.lake_fault
+    damaged.unlink()
+    assert await desk.read("past", lambda: history.past(Span(60, 10), 0.0), fresh_s=0.0) is not None
+    assert desk.lake_fault == ""
+    damaged.write_bytes(b"PAR1 no more")
+    assert await desk.read("past", lambda: history.past(Span(60, 10), 0.0), fresh_s=0.0) is not None
+    assert desk.lake_fault
 
 
 async def test_new_handovers_are_shown_on_the_map_once(tmp_path: Path) -> None:
