@@ -102,6 +102,13 @@ class Chart(ui.element, component="static/chart.js"):
             self._props["series"] = shown
             self.update()
 
+    def span(self, from_s: float | None = None, to_s: float | None = None) -> None:
+        """Show a stretch of time, whether there is something in all of it or not; what there is, if none is said."""
+        wanted = None if from_s is None or to_s is None else [round(from_s), round(to_s)]
+        if self._props.get("range") != wanted:
+            self._props["range"] = wanted
+            self.update()
+
     def say_empty(self, empty: str) -> None:
         """Say something else where there is nothing."""
         if self._props["empty"] != empty:

@@ -55,7 +55,7 @@ export default {
         <div v-if="isEmpty" class="lc-empty">{{ empty || "Nothing to show yet." }}</div>
       </div>
     </figure>`,
-  props: { series: Array, unit: String, empty: String, title: String, kind: String, height: { type: Number, default: 190 } },
+  props: { series: Array, unit: String, empty: String, title: String, kind: String, range: Array, height: { type: Number, default: 190 } },
   data() {
     return { width: 0, near: null, pad: PAD };
   },
@@ -79,6 +79,7 @@ export default {
     span() {
       const all = this.stamps;
       if (this.bars) return [0, Math.max(1, this.series[0]?.points.length || 1)];
+      if (this.range) return this.range;
       return all.length > 1 ? [all[0], all[all.length - 1]] : [(all[0] || 0) - 60, (all[0] || 0) + 1];
     },
     top() {

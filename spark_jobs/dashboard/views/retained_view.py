@@ -142,8 +142,10 @@ class RetainedView:
             self._gate_said.set_text("No policy was trained from this lake: give the pipeline --policy-file FILE.")
             return
         self._gate.show("passed" if gate.passed else "not passed", f"trained {gate.trained_at[:16].replace('T', ' ')}")
-        verdict = f"Policy {gate.version} was written." if gate.passed else "The policy in use stays."
-        self._gate_said.set_text(" ".join([verdict, *gate.reasons]))
+        why = "; ".join(gate.reasons) or "it did not pass"
+        self._gate_said.set_text(
+            f"Policy {gate.version} was written." if gate.passed else f"The policy in use stays: {why}."
+        )
         self._differences.show(
             [
                 [name, f"{mean:+.4f}", f"{low:+.4f} … {high:+.4f}", said.count(topics)]

@@ -67,7 +67,11 @@ class TrafficView:
                     "Comes with Spark.",
                 )
             with panel("The broker's own counters", "As it publishes them under $SYS/broker/."):
-                self._counters = Table("Counters", {"Topic": "code", "Value": "number"}, "None have come yet.")
+                self._counters = Table(
+                    "Counters",
+                    {"Topic": "code", "Value": "number"},
+                    "None have come: the broker may run without its SysTopicsPlugin.",
+                )
         self._now()
         ui.timer(1.0, self._now)
         ui.timer(10.0, self._again)
@@ -105,6 +109,8 @@ class TrafficView:
         if self._pick.value == LIVE:
             self._about.set_text("From the broker's own counters.")
             self._rates.say_empty("The broker's counters have come once; a rate needs two rounds of them.")
+            for chart in (self._rates, self._quantiles):
+                chart.span()
             self._rates.show_points(rates)
             self._quantiles.show_points([quantiles[name] for name in ("p50", "p95", "p99")])
 
@@ -127,6 +133,8 @@ class TrafficView:
         cut = " There is more than can be shown; what is oldest is left out." if past.cut else ""
         self._about.set_text(f"From the lake, in windows of {SPANS[name].width} s.{cut}")
         empty = f"The lake has nothing of the last {name.lower()}."
+        for chart in (self._rates, self._quantiles):
+            chart.span(time.time() - SPANS[name].seconds, time.time())
         self._rates.say_empty(empty)
         self._rates.show_points([past.series(f"{each}_per_s") for each in ("publishes", "deliveries", "drops")])
         self._quantiles.say_empty(empty)
