@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SMALL_SHARE = 0.1
+"""Share of messages below which one of every so many is sampled."""
+
 
 class EngineCore:
     """One broker's data path, as far as sessions, subscriptions and messages share it.
@@ -74,6 +77,7 @@ class EngineCore:
         """The share of messages that plugins which sample hear of."""
         self.sampled_after = sys.maxsize
         """The next message of the sample is the first one with a greater sequence."""
+        self._stride = self._stretch = 0
         self.subscriptions_made = 0
         """The age of the youngest subscription: how many there were so far, or by `ages` when it was made."""
         self.ages: Callable[[], int] | None = None
@@ -116,16 +120,23 @@ class EngineCore:
     def sample(self, share: float) -> None:
         """Let plugins that sample hear of this share of all messages from now on, and of all that are retained.
 
-        Every message is as likely as any other to be in the sample, whatever came before it: one message in so many
-        would always meet the same publisher where several take turns.
+        Every message is as likely as any other to be in the sample: one message in so many would always meet the same
+        publisher where several take turns. Of a small share, which is taken to be one in a whole number, it is one of
+        every so many, anywhere among them: so the weights of a sample add up to all messages but for a few.
         """
-        self.sampling = min(max(share, 0.0), 1.0)
+        share = min(max(share, 0.0), 1.0)
+        self._stride = math.ceil(1.0 / share - 1e-9) if 0.0 < share < SMALL_SHARE else 0
+        self.sampling = 1.0 / self._stride if self._stride else share
+        self._stretch = self.sequence - self._stride
         self._draw()
 
     def _draw(self) -> None:
         """Decide how many messages are passed over until the next one of the sample."""
         share = self.sampling
-        if share <= 0.0:
+        if self._stride:
+            self._stretch += self._stride
+            self.sampled_after = self._stretch + int(random.random() * self._stride)
+        elif share <= 0.0:
             self.sampled_after = sys.maxsize
         elif share >= 1.0:
             self.sampled_after = self.sequence

@@ -18,8 +18,8 @@ LEAST_S: Final = 1e-7
 """A record costs this much at least."""
 EARLY_S: Final = 0.005
 """Time between two looks where there is more to record than can be paid."""
-LEAST_SHARE: Final = 1 / 500
-"""Less is never recorded: a record that stands for thousands tells nothing of a burst, and so few cost little."""
+LEAST_SHARE: Final = 1 / 5_000
+"""Less is never recorded: what stands for more tells nothing of a burst, and so few cost little."""
 SMALL_TURN: Final = 64
 """A turn of the event loop with up to so many events is never thinned."""
 _LEARNING: Final = 0.2

@@ -93,6 +93,26 @@ async def test_weights_add_up_to_about_all_messages(share: float) -> None:
     assert all(each.taken_ns for each in sampler.published)
 
 
+async def test_a_small_share_is_one_of_every_so_many_anywhere_among_them() -> None:
+    random.seed(3)
+    sampler = Sampler()
+    engine = engine_with(sampler)
+    places: list[int] = []
+    for _ in range(300):
+        started = engine.sequence
+        engine.sample(0.0303)  # one in 34
+        for _ in range(100):
+            engine.publish(Message("a", b""))
+        await asyncio.sleep(0)
+        taken, sampler.published = sampler.published, []
+        assert [(each.sequence - started - 1) // 34 for each in taken[:2]] == [0, 1]
+        assert len(taken) in (2, 3), "of the last stretch only a part was seen"
+        assert {each.weight for each in taken} == {34.0}
+        places += [(each.sequence - started - 1) % 34 for each in taken[:2]]
+    assert set(places) == set(range(34))
+    assert sum(places) / len(places) == pytest.approx(16.5, abs=2.0)
+
+
 async def test_a_message_of_the_sample_does_not_take_the_short_way_and_the_next_one_does() -> None:
     random.seed(3)
     engine = engine_with(Sampler())
