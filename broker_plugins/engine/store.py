@@ -69,6 +69,7 @@ class Store:
         self._open = _Group()
         self._committing: _Group | None = None
         self._scheduled = False
+        self._closed = False
         self._complained = False
         self.marks = 0
         """How many rows were noted so far: whether something noted one is seen by comparing."""
@@ -152,7 +153,7 @@ class Store:
 
     def _commit(self) -> None:
         self._scheduled = False
-        if self._committing is not None or not self._open.dirty:
+        if self._committing is not None or not self._open.dirty or self._closed:
             return
         group = self._committing = self._open
         self._open = _Group()
@@ -224,6 +225,7 @@ class Store:
                 await asyncio.wait_for(safe, max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 log.error("%s could not be written before shutdown; what was not acknowledged is lost", self.path)  # noqa: TRY400
+        self._closed = True  # what is noted from now on was never acknowledged
         if self._retry is not None:
             self._retry.cancel()
         self._thread.shutdown(wait=True)

@@ -125,3 +125,21 @@ async def test_a_second_store_on_the_same_file_is_refused(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match="another broker uses it"):
         open_store(tmp_path)
     await store.close()
+
+
+async def test_what_is_noted_after_the_end_is_neither_written_nor_called_safe(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.put("retained", ("a",), (b"1", 1, None))
+    await store.close()
+    called: list[None] = []
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    store.put("retained", ("b",), (b"2", 1, None))
+    store.when_safe(called.append, None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not called
+    assert not faults
+    again = open_store(tmp_path)
+    assert [row[0] for row in again.rows("retained")] == ["a"]
+    await again.close()
