@@ -1,8 +1,9 @@
 """Cells of blocks: where in a block something is, more finely than blocks are cut.
 
-Each block is ruled into eight by eight cells, named by the block and two digits. Whoever listens in a small area names
-the cells it touches, in a large one whole blocks; what happens at a place is in one cell of one block. So two parties
-that go by the same version of the blocks find each other by comparing names, and never miss.
+Each block is ruled into two by two cells, four by four and so on to 32 by 32, named by the block, the ruling, column
+and row. Whoever listens in an area names the cells it touches, of the finest ruling of which they are few, or whole
+blocks; what happens at a place is in one cell of each ruling of one block. So two parties that go by the same version
+of the blocks find each other by comparing names, and never miss.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from spatial_index.region_tree import RegionTree
     from spatial_index.spaces import Box
 
-SIDE = 8
-"""A block has as many cells a side."""
-FEW = 8
-"""Cells of one block that are named one by one; an area that touches more is in the whole block."""
+LEVELS = 5
+"""The finest ruling has two to this power cells a side."""
+FEW = 36
+"""Cells of one block that are named one by one."""
 
 
 def block_of_name(name: str) -> str:
@@ -29,15 +30,15 @@ def block_of_name(name: str) -> str:
 
 
 def names_at(tree: RegionTree, x: float, y: float) -> set[str]:
-    """The names that a place is under: its block and its cell."""
+    """The names that a place is under: its block and its cell in each ruling."""
     x, y = tree.one_name(x, y)
     block = tree.home(x, y)
     box = block.box
-    return {block.id, f"{block.id}:{_part(x, box.west, box.east)}{_part(y, box.south, box.north)}"}
+    return _names(block.id, _part(x, box.west, box.east), _part(y, box.south, box.north))
 
 
 def names_touched(tree: RegionTree, pieces: Iterable[Box], most: int) -> frozenset[str] | None:
-    """Names that cover an area, cells where they are few in a block; None, without looking further, if too many.
+    """Names that cover an area, in each block as finely as a few cells can; None, without looking further, if too many.
 
     Args:
         tree: the blocks.
@@ -47,8 +48,7 @@ def names_touched(tree: RegionTree, pieces: Iterable[Box], most: int) -> frozens
     found: set[str] = set()
     for piece in tree.named(pieces):
         for block in tree.touching(piece):
-            cells = _cells(block.id, block.box, piece)
-            found.update(cells if len(cells) <= FEW else (block.id,))
+            found.update(_cells(block.id, block.box, piece))
             if len(found) > most:
                 return None
     return frozenset(name for name in found if ":" not in name or block_of_name(name) not in found)
@@ -59,19 +59,42 @@ def names_in(tree: RegionTree, box: Sequence[float], most: int) -> set[str] | No
     found: set[str] = set()
     for piece in tree.named(checked_box(tree.space, box)):
         for block in tree.touching(piece):
-            found.add(block.id)
-            found.update(_cells(block.id, block.box, piece))
+            columns, rows = _ranges(block.box, piece)
+            if len(found) + len(columns) * len(rows) > most:
+                return None
+            for column in columns:
+                for row in rows:
+                    found |= _names(block.id, column, row)
             if len(found) > most:
                 return None
     return found
 
 
+def _names(block: str, column: int, row: int) -> set[str]:
+    """A block and its cells, of all rulings, that hold a cell of the finest one."""
+    found = {f"{block}:{LEVELS - up}.{column >> up}.{row >> up}" for up in range(LEVELS)}
+    found.add(block)
+    return found
+
+
 def _cells(block: str, box: Box, piece: Box) -> list[str]:
+    """The cells of a block that a piece touches, of the finest ruling of which they are few, or the block."""
+    columns, rows = _ranges(box, piece)
+    west, east, south, north = columns[0], columns[-1], rows[0], rows[-1]
+    for up in range(LEVELS):
+        across, along = range(west >> up, (east >> up) + 1), range(south >> up, (north >> up) + 1)
+        if len(across) * len(along) <= FEW and len(across) * len(along) < 4 ** (LEVELS - up):
+            return [f"{block}:{LEVELS - up}.{column}.{row}" for column in across for row in along]
+    return [block]
+
+
+def _ranges(box: Box, piece: Box) -> tuple[range, range]:
+    """The columns and rows of the finest ruling of a block that a piece touches."""
     columns = range(_part(piece.west, box.west, box.east), _part(piece.east, box.west, box.east) + 1)
     rows = range(_part(piece.south, box.south, box.north), _part(piece.north, box.south, box.north) + 1)
-    return [f"{block}:{column}{row}" for column in columns for row in rows]
+    return columns, rows
 
 
 def _part(value: float, low: float, high: float) -> int:
-    """Which of the parts of a side holds a value; never a smaller one for a larger value, so nothing falls between."""
-    return min(max(int((value - low) / (high - low) * SIDE), 0), SIDE - 1)
+    """Which part of a side holds a value; never a smaller one for a larger value, so nothing falls between."""
+    return min(max(int((value - low) / (high - low) * (1 << LEVELS)), 0), (1 << LEVELS) - 1)

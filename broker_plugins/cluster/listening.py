@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WIDE = 1024
 """A message for an area with more blocks and cells than this goes to everybody who wants its topic."""
-MARGIN = 0.25
+MARGIN = 0.2
 """What moves with a client is announced this share of its radius wider, and anew before the client has left that."""
 
 
@@ -100,7 +100,7 @@ class Listening(Part):
             return
         space = spot.group.space
         if isinstance(shape, Circle) and spot.moves:
-            margin = max(shape.radius * MARGIN, self.node.options.block_border)
+            margin = shape.radius * MARGIN
             longest = space.longest_radius()
             if self._own.covers(spot, space.cover(shape.x, shape.y, min(shape.radius + margin / 2, longest))):
                 return

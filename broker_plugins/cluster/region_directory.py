@@ -69,22 +69,19 @@ def fitted(tree: RegionTree, space: Space, limits: Limits, nodes: Collection[str
 
 
 def adapted(
-    tree: RegionTree, loads: Mapping[str, float], sample: Places, *, nodes: int, depth: int, most_blocks: int
+    tree: RegionTree, loads: Mapping[str, float], sample: Places, *, part: float, depth: int, most_blocks: int
 ) -> RegionTree:
     """Split what is too heavy and merge what is light, down to the first blocks.
-
-    Too heavy is what is above the capacity, and what is so large a part of all there is that it could not be shared out
-    among the nodes.
 
     Args:
         tree: the version in force.
         loads: what blocks weigh now, in the unit of the capacity.
         sample: places where that load is.
-        nodes: how many nodes there are to share it.
+        part: the part of the capacity that is too much (see `part_for`).
         depth: blocks are not merged beyond the first ones.
         most_blocks: if splitting came to more, the heaviest blocks stay heavier than the capacity.
     """
-    factor = _measure(math.fsum(loads.values()), nodes, tree.limits.capacity)
+    factor = part
     while True:
         weights = {block.id: loads.get(block.id, 0.0) / factor for block in tree}
         _hold(weights, depth, tree.limits)
@@ -97,10 +94,17 @@ def adapted(
     return replace_version(found, tree.version + 1)
 
 
-def _measure(total: float, nodes: int, capacity: float) -> float:
-    """The part of the capacity from which on a block is split; halved or doubled, so that it does not waver."""
-    part = total / (nodes * SHARES * capacity)
-    return 1.0 if part >= 1 else max(SMALLEST, 2.0 ** math.ceil(math.log2(part)) if part > 0 else SMALLEST)
+def part_for(total: float, nodes: int, capacity: float, before: float = 0.0) -> float:
+    """From which part of the capacity on blocks are split, so that a load can be shared out among the nodes.
+
+    Args:
+        total: the load of all blocks.
+        nodes: how many nodes there are.
+        capacity: what one block takes.
+        before: the part so far; it stays as long as it is not off by a factor of two, so that the map does not waver.
+    """
+    part = min(max(total / (nodes * SHARES * capacity), SMALLEST), 1.0)
+    return before if before / 2 < part < before * 2 else 2.0 ** round(math.log2(part))
 
 
 def _hold(weights: dict[str, float], depth: int, limits: Limits) -> None:

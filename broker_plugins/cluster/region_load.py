@@ -110,6 +110,14 @@ class Loads:
         ys = np.array([y for load in loads for y in load.ys], np.float64)
         return xs, ys
 
+    def total(self) -> float:
+        """What happens in all blocks together a second."""
+        found = 0.0
+        for reports in self._reports.values():
+            seconds = sum(report.load.seconds for report in reports)
+            found += sum(report.load.count for report in reports) / seconds if seconds > 0 else 0.0
+        return found
+
     def by_block(self, tree: RegionTree) -> dict[str, float]:
         """What happens in each block a second.
 

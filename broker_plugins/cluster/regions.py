@@ -23,6 +23,7 @@ from broker_plugins.cluster.region_directory import (
     first_tree,
     fitted,
     from_bytes,
+    part_for,
     replace_version,
     to_bytes,
     with_slow_regions,
@@ -84,6 +85,7 @@ class Regions(Part):
         self.seen: Message | None = None
         """The message published here whose place was found last."""
         self._shown = b""
+        self._part = 0.0
 
     # What others ask.
 
@@ -305,6 +307,7 @@ class Regions(Part):
     async def _weigh(self, nodes: set[str]) -> None:
         options, slow = self.node.options, await self._slow.boxes()
         loads = self.loads.copy()  # the next version is made in a thread of its own
+        part = self._part = part_for(loads.total(), len(nodes), options.block_capacity, self._part)
 
         def change(tree: RegionTree) -> RegionTree:
             laid = tree if slow is None else with_slow_regions(tree, slow)
@@ -312,7 +315,7 @@ class Regions(Part):
                 laid,
                 loads.by_block(laid),
                 loads.sample(),
-                nodes=len(nodes),
+                part=part,
                 depth=options.block_depth,
                 most_blocks=options.max_blocks,
             )

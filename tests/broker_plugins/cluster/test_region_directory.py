@@ -17,6 +17,7 @@ from broker_plugins.cluster.region_directory import (
     first_tree,
     fitted,
     from_bytes,
+    part_for,
     to_bytes,
     with_slow_regions,
 )
@@ -37,7 +38,7 @@ def loads_of(tree: RegionTree, places: list[tuple[float, float]]) -> dict[str, f
 
 
 def adapt(tree: RegionTree, places: list[tuple[float, float]], most: int = 1000) -> RegionTree:
-    return adapted(tree, loads_of(tree, places), sample(places), nodes=1, depth=1, most_blocks=most)
+    return adapted(tree, loads_of(tree, places), sample(places), part=1.0, depth=1, most_blocks=most)
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,17 +102,28 @@ def test_what_happens_in_one_place_of_the_world_is_shared_out_among_all_nodes() 
     places = [(126.9 + x / 100, 37.5 + y / 100) for x in range(10) for y in range(10)]
     tree = first_tree(WGS84, Limits(capacity=500), {"a", "b", "c"}, 1)
     assert len({tree.home(*place).owner for place in places}) == 1
+    part = part_for(100.0, 3, 500.0)
     for _ in range(40):
         loads = loads_of(tree, places)
-        tree = adapted(tree, loads, sample(places), nodes=3, depth=1, most_blocks=1000)
+        tree = adapted(tree, loads, sample(places), part=part, depth=1, most_blocks=1000)
         tree = balanced(tree, {"a", "b", "c"}, loads_of(tree, places))
     carried = Counter(tree.home(*place).owner for place in places)
     assert max(carried.values()) < 45
     line = [block.owner for block in in_order(tree)]
     borders = sum(one != other for one, other in itertools.pairwise(line))
     assert borders <= 4, "each node owns a stretch, but for what need not move"
-    calm = adapted(tree, loads_of(tree, places[::40]), sample(places[::40]), nodes=3, depth=1, most_blocks=1000)
+    few = places[::40]
+    calm = adapted(tree, loads_of(tree, few), sample(few), part=part_for(3.0, 3, 500.0), depth=1, most_blocks=1000)
     assert len(calm) == 4, "so little is not worth it"
+
+
+def test_what_is_too_much_does_not_waver_with_the_load() -> None:
+    part = part_for(1000.0, 3, 500.0)
+    assert 0.1 < part < 0.2
+    assert {part_for(total, 3, 500.0, part) for total in range(800, 1400, 50)} == {part}
+    assert part_for(3000.0, 3, 500.0, part) == 0.5
+    assert part_for(1e6, 3, 500.0, part) == 1.0
+    assert part_for(0.0, 3, 500.0, part) == 1 / 32
 
 
 def test_the_number_of_blocks_is_bounded() -> None:
