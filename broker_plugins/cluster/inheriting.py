@@ -8,6 +8,7 @@ take and did not come to.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -73,12 +74,16 @@ class Inheriting(Part):
         self._taken: dict[str, Taken] = {}
         self._received: dict[int, None] = {}
         """What was sent after sessions that went on here."""
+        self._giving_up = asyncio.Lock()
+        self._caught_up: set[str] = set()
+        """Clients whose sessions have the mail that this node had said to take."""
         self._sending: dict[str, tuple[AskInherit, list[Outgoing]]] = {}
         """What is sent after a session that goes on elsewhere, the same until it has come."""
         self._beats = 0
         self.mailbox: Mailbox
         moving.inherit = self.inherit
         moving.disown = self.disown
+        moving.give_up = self.give_up
 
     def subjects(self) -> Mapping[str, tuple[type[Any], Callable[[Any], None]]]:
         """How far nodes have read their mail."""
@@ -214,7 +219,7 @@ class Inheriting(Part):
 
     async def joined(self) -> None:
         """Learn which sessions are elsewhere, before any mail is taken for them."""
-        await self._give_up_all()
+        await self._give_up_all(before_mail=True)
 
     async def beat(self) -> None:
         """Look again: a node may be taken for gone and not notice it."""
@@ -222,7 +227,7 @@ class Inheriting(Part):
         if self._beats % LOOK_BEATS == 0:
             await self._give_up_all()
 
-    async def _give_up_all(self) -> None:
+    async def _give_up_all(self, before_mail: bool = False) -> None:
         bucket = self.node.fabric.inherited
         assert bucket is not None
         try:
@@ -231,12 +236,24 @@ class Inheriting(Part):
             return
         for key in keys:
             if key.startswith(self.node.name + "."):
-                entry = await bucket.get(key)
-                inherited = decode(entry.value or b"", Inherited)
-                if await self._give_up(inherited):
-                    await bucket.delete(key, last=entry.revision)
+                await self._give_up_noted(key, before_mail)
 
-    async def _give_up(self, inherited: Inherited) -> bool:
+    async def give_up(self, client_id: str) -> None:
+        """Let a session go that was taken over, now."""
+        await self._give_up_noted(f"{self.node.name}.{key_of(client_id)}")
+
+    async def _give_up_noted(self, key: str, before_mail: bool = False) -> None:
+        bucket = self.node.fabric.inherited
+        assert bucket is not None
+        async with self._giving_up:
+            try:
+                entry = await bucket.get(key)
+            except nats.js.errors.KeyNotFoundError:
+                return  # it was not taken over, or it is given up
+            if await self._give_up(decode(entry.value or b"", Inherited), before_mail):
+                await bucket.delete(key, last=entry.revision)
+
+    async def _give_up(self, inherited: Inherited, before_mail: bool) -> bool:
         """Let a session go that is elsewhere; False if it is to be tried again."""
         client_id, engine = inherited.client_id, self.node.engine
         session = engine.sessions.get(client_id)
@@ -248,15 +265,18 @@ class Inheriting(Part):
             if await self._is_here(client_id):
                 return True
             session.connection.close("taken over")  # [MQTT-3.1.4-2]
-        self._catch_up(session, await self._untaken(inherited))
-        if session.subscriptions:
-            drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
+        if client_id not in self._caught_up:
+            self._catch_up(session, await self._untaken(inherited))
+            self._caught_up.add(client_id)
+        if before_mail:
+            self._unsubscribe(session)
         holders = await self._moving.asking.ask_all(
             self.node.members.alive() or await self._others(), AskMoving(client_id)
         )
         holder = next((node for node, answer in holders.items() if not answer.stale), None)
         if holder is None:
             return False
+        self._unsubscribe(session)
         while entries := entries_of(session):
             if client_id not in self._sending:
                 some = chunk(map(self._moving.leaving.owed, entries))
@@ -271,7 +291,13 @@ class Inheriting(Part):
         if engine.sessions.get(client_id) is session:
             self.node.counters.sessions_out += 1
             self._moving.leaving.end(session)
+        self._caught_up.discard(client_id)
         return True
+
+    def _unsubscribe(self, session: Session) -> None:
+        if session.subscriptions:
+            engine = self.node.engine
+            drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
 
     async def _untaken(self, inherited: Inherited) -> list[bytes]:
         """Mail that this node had said to take and did not come to: nobody else has read it."""

@@ -52,7 +52,7 @@ HOLD_S = 30.0
 """How long messages are held for a client that does not take its session after all."""
 
 
-async def _nothing(client_id: str, silent: set[str]) -> None:
+async def _nothing(client_id: str, silent: set[str] | None = None) -> None:
     """Nothing is known of nodes that are away."""
 
 
@@ -74,6 +74,8 @@ class Moving:
         """Looks for a session whose node is away."""
         self.disown: Callable[[str, set[str]], Awaitable[None]] = _nothing
         """Ends such a session."""
+        self.give_up: Callable[[str], Awaitable[None]] = _nothing
+        """Sends what is here of a session after it, if it was taken over while this node was away."""
 
     def start(self, forwarding: Forwarding) -> None:
         """The engine and the fabric are there."""
@@ -122,6 +124,8 @@ class Moving:
     async def _fetch(self, client_id: str, nodes: list[str]) -> None:
         silent: set[str] = set()
         found = await self.asking.ask_all(nodes, AskMoving(client_id), silent)
+        if found and client_id in self._engine.sessions:
+            await self.give_up(client_id)
         mine = self._engine.sessions.get(client_id)
         if not found:
             if mine is None:
