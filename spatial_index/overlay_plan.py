@@ -78,7 +78,7 @@ class Planner:
         sender = self._origin
         for root in found:
             holder = self._hand(root, sender)
-            if sender == self._origin and holder is not None:
+            if sender == self._origin and holder is not None and self._may_relay(holder):
                 sender = holder
         return Plan(tuple(self._hops), tuple(receiver for _, receiver in self._hops))
 

@@ -173,6 +173,8 @@ class OverlayTree:
             del self._peers_on[host]
             self._total -= self._carried.pop(host)
         if leaf.peers:
+            if leaf.parent == peer:
+                self._elect(leaf)  # before those above, who elect one of their members' parents
             above = leaf.above
             while above is not None:
                 self._elect(above)
@@ -183,7 +185,7 @@ class OverlayTree:
             if not same:
                 del self._by_box[leaf.lows, leaf.highs]
             self._remove(leaf)
-        for duty in list(self._duties.get(peer, ())):
+        for duty in sorted(self._duties.get(peer, ()), key=_height):
             self._elect(duty)
         self._duties.pop(peer, None)
         del self._hosts[peer]
@@ -310,7 +312,7 @@ class OverlayTree:
 
     def _has_room(self, peer: str) -> bool:
         """Whether a peer may be given work: half the budget, so that it does not lose it again at once."""
-        carried = self._carried.get(self._hosts.get(peer, peer))
+        carried = self._carried.get(self._hosts[peer]) if peer in self._leaves else None
         return carried is not None and (self.cap is None or carried <= self.budget / 2)
 
     def _best_of(self, able: list[Member], holder: BoundingBox) -> int:
@@ -417,4 +419,9 @@ class OverlayTree:
 
     def _may_relay(self, host: str) -> bool:
         """Whether a host may be given more to send on."""
-        return self.cap is None or self._carried.get(host, 0.0) + self._most * self._forward_cost <= self.budget
+        work = self._most * self._forward_cost
+        return self.cap is None or self._carried.get(host, 0.0) + work <= max(self.budget, work)
+
+
+def _height(holder: Member) -> int:
+    return 0 if isinstance(holder, Leaf) else holder.height
