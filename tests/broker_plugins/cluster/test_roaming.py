@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from broker_plugins.cluster.region_map import read_chart
-from clients import ConnectError, LocusClient, RoamingClient
+from clients import ConnectError, LocusClient, Near, RoamingClient
 from tests.broker_plugins.cluster.nodes import CLUSTER, Cluster, cluster
 from tests.mqtt_wire import DISCONNECT, Kind, Wire, connect, connect_packet, publish, wait_for
 
@@ -128,6 +128,41 @@ def test_a_client_is_handed_over_thirty_times_without_loss_doubles_or_disorder(n
         assert client.handovers >= 30
         assert client.dropped == client.unrouted == 0
     heard.judge(publishers.said)
+
+
+def test_what_is_around_a_client_moves_along(nodes: Cluster) -> None:
+    """It is told to go where its place is owned, and hears what happens there on both nodes without a gap."""
+    lon, lat = places(nodes)["c"]
+    heard = Listener()
+    stop = threading.Event()
+    said: dict[str, int] = {}
+
+    def publish_there(name: str) -> None:
+        with LocusClient("127.0.0.1", nodes.port(name), timeout_s=LONG) as publisher:
+            for number in itertools.count():
+                publisher.publish(f"around/{name}", str(number), at=(lon, lat), qos=number % 2)
+                said[f"around/{name}"] = number
+                if stop.wait(0.005):
+                    return
+
+    talking = [threading.Thread(target=publish_there, args=(name,)) for name in NODES]
+    with RoamingClient("127.0.0.1", nodes.port("a"), timeout_s=LONG) as client:
+        client.subscribe("around/#", heard, area=Near(500), qos=1)
+        client.publish("locus/me/position", {"lon": lon, "lat": lat}, qos=1)
+        for thread in talking:
+            thread.start()
+        wait_for(lambda: client.handovers == 1, "the handover", LONG)
+        before = dict(said)
+        wait_for(lambda: all(heard.got[topic][-1:] > [last] for topic, last in before.items()), "to go on", LONG)
+        stop.set()
+        for thread in talking:
+            thread.join()
+        for topic, last in said.items():
+            wait_for(lambda topic=topic, last=last: last in heard.got[topic], f"the last of {topic}", LONG)
+    for topic, last in said.items():
+        for qos in (0, 1):
+            got = [number for number in heard.got[topic] if number % 2 == qos]
+            assert got == list(range(got[0], last + 1, 2)), topic
 
 
 def test_what_a_roaming_client_publishes_stays_in_order(nodes: Cluster) -> None:
