@@ -53,7 +53,7 @@ QUICK_LAG_S = 15
 RECORDS_TARGET = 200_000
 FLOOR_TARGET = 0.2
 LAG_TARGET_S = 5.0
-KEPT_BATCHES = 20
+KEPT_BATCHES = 5
 """As `build_session` has it: `spark.sql.streaming.minBatchesToRetain`."""
 START_US = 1_767_225_600_000_000
 

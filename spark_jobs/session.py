@@ -85,7 +85,7 @@ def build_session(
         "spark.sql.session.timeZone": "UTC",
         # Listing a few hundred named files is quicker in the driver than in a job.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.minBatchesToRetain": "5",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.adaptive.enabled": "false",  # re-planning costs more than it saves on such small jobs

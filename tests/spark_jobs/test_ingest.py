@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections import Counter
@@ -172,3 +173,27 @@ def test_the_checkpoint_may_be_removed_and_nothing_is_taken_twice(spark: SparkSe
         shutil.rmtree(ingestion.checkpoint)
     assert sequences(spark, lake) == [("n1", n) for n in range(1, 11)]
     assert lake.ledger().counts.doubled == 0, "what was taken is known by its numbers"
+
+
+def test_the_checkpoint_does_not_grow(spark: SparkSession, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    for first in range(1, 25):
+        write(spool, "publishes", publishes(1, first), first)
+    sizes: list[int] = []
+    ingestion = Ingestion(spark, spool, lake, lambda _: sizes.append(size_of(lake.root / "checkpoint")))
+    kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    try:
+        ingestion.start(None, files_at_once=1).awaitTermination()
+    finally:
+        spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept)
+    assert len(sizes) == 24
+    assert max(sizes[12:]) < 1.5 * max(sizes[:12]), sizes
+
+
+def size_of(directory: Path) -> int:
+    sizes = []
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # Spark removes what it no longer needs meanwhile
+            sizes.append(path.stat().st_size if path.is_file() else 0)
+    return sum(sizes)
