@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEVELS = 5
 """The finest ruling has two to this power cells a side."""
-FEW = 36
+FEW = 24
 """Cells of one block that are named one by one."""
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WIDE = 1024
 """A message for an area with more blocks and cells than this goes to everybody who wants its topic."""
-MARGIN = 0.2
+MARGIN = 0.25
 """What moves with a client is announced this share of its radius wider, and anew before the client has left that."""
 
 
