@@ -185,6 +185,7 @@ class Handover(Part):
         figures = msgspec.json.encode(
             {
                 "handovers": counters.handovers,
+                "unfenced": counters.handovers_unfenced,
                 "retransmissions": counters.retransmissions,
                 "forwarded": counters.forwarded,
                 "received": counters.received,

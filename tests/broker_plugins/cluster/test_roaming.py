@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -51,6 +52,14 @@ def places(nodes: Cluster) -> dict[str, tuple[float, float]]:
 
     wait_for(all_own, "a block for each node", LONG)
     return found
+
+
+def figures(nodes: Cluster, name: str) -> dict[str, int]:
+    """What a node says that moving costs."""
+    with connect(nodes.port(name), f"figures-{name}") as wire:
+        wire.subscribe(("$SYS/broker/locus/cluster/handovers", 0))
+        found: dict[str, int] = json.loads(wire.messages(1, LONG)[0].payload)
+        return found
 
 
 class Publishers:
@@ -128,6 +137,10 @@ def test_a_client_is_handed_over_thirty_times_without_loss_doubles_or_disorder(n
         assert client.handovers >= 30
         assert client.dropped == client.unrouted == 0
     heard.judge(publishers.said)
+    wait_for(
+        lambda: sum(figures(nodes, name)["handovers"] for name in NODES) >= 30, "the handovers to be counted", LONG
+    )
+    assert all(figures(nodes, name)["forwarded"] > 0 for name in NODES)
 
 
 def test_what_is_around_a_client_moves_along(nodes: Cluster) -> None:
