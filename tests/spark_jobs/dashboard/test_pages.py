@@ -112,8 +112,8 @@ def test_every_view_opens_without_a_word_of_complaint_or_a_request_elsewhere(
                 visit.wait(lambda: layer_count(visit, "Vehicles") > 0, "vehicles")
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, f"{path} is {wide} px wide on a screen of {width}"
-            dark = page.evaluate("document.body.classList.contains('body--dark')")
-            assert dark == (scheme == "dark")
+            dark = "document.body.classList.contains('body--dark')"
+            visit.wait(lambda dark=dark: visit.page.evaluate(dark) == (scheme == "dark"), "the theme")
             visit.shoot(f"{title.lower()}-{width}-{scheme}")
         visit.check()
     finally:
@@ -130,7 +130,7 @@ def test_the_map_shows_what_moves_and_draws_it(visit: Visit) -> None:
     pixels = "(() => { const c = document.querySelector('canvas'); return c.toDataURL(); })()"
     first = page.evaluate(pixels)
     visit.wait(lambda: page.evaluate(pixels) != first, "movement")
-    assert page.get_by_text("Q+R index").is_visible()
+    visit.wait(lambda: page.get_by_text("Q+R index").is_visible(), "a word on the index")
     visit.check()
 
 
@@ -161,12 +161,13 @@ def test_the_numbers_move_and_are_those_of_the_broker(visit: Visit, place: Place
         visit.wait(lambda: shown() in {value for _, value in heard}, "the broker's own number")
         visit.wait(lambda: visit.text("published-rate") != "–", "a rate")
         (t0, v0), (t1, v1) = heard[0], heard[-1]
-        assert number(visit.text("published-rate")) > 0.2 * (v1 - v0) / (t1 - t0)
-        assert number(visit.text("clients")) >= 26  # 24 listeners, the city, the dashboard
+        mean = (v1 - v0) / (t1 - t0)
+        visit.wait(lambda: 0.2 * mean < number(visit.text("published-rate")) < 5 * mean, "a rate like ours")
+        visit.wait(lambda: number(visit.text("clients")) >= 26, "24 listeners, the city, the dashboard")
     finally:
         stop.set()
         thread.join()
-    assert "Spark is not started" in page.locator("#content").inner_text()
+    visit.wait(lambda: "Spark is not started" in page.locator("#content").inner_text(), "what is missing")
     visit.check()
 
 
@@ -179,7 +180,7 @@ def test_windows_of_spark_appear_when_they_come(visit: Visit, place: Place) -> N
         wire.messages_until_ping()
     visit.wait(lambda: "1.23 ms" in visit.text("latency"), "a latency")
     visit.wait(lambda: "city" in page.locator("table", has_text="Prefix").inner_text(), "a prefix")
-    assert not page.get_by_text("Spark is not started").is_visible()
+    visit.wait(lambda: not page.get_by_text("Spark is not started").is_visible(), "nothing to be missing")
     page.goto(f"{visit.address}/cluster")
     visit.wait(lambda: "n1" in page.locator("table", has_text="Node").first.inner_text(), "the node")
     visit.check()
@@ -202,7 +203,7 @@ def test_matches_come_with_their_receivers(visit: Visit) -> None:
     visit.wait(lambda: "city-worker-1" in page.locator("#content").inner_text(), "a receiver")
     before = number(visit.text("receipts"))
     visit.wait(lambda: number(visit.text("receipts")) > before, "another receipt")
-    assert "$where/age" in page.locator("table").inner_text()
+    visit.wait(lambda: "$where/age" in page.locator("table").inner_text(), "what a receiver wants")
     visit.check()
 
 
@@ -306,12 +307,13 @@ def test_the_page_says_when_the_broker_is_away_and_recovers(browser: Browser, tm
         try:
             page = visit.go("/traffic")
             visit.wait(lambda: visit.text("clients") != "–", "numbers")
-            assert not page.locator("[data-mark=broker-away]").is_visible()
-            own.kill_broker()
             banner = page.locator("[data-mark=broker-away]")
+            banner.wait_for(state="hidden")
+            own.kill_broker()
             banner.wait_for(state="visible")
-            assert re.search(rf"127\.0\.0\.1:{own.port} is away since \d\d:\d\d:\d\d", banner.inner_text())
-            assert "Trying again" in banner.inner_text()
+            said = rf"127\.0\.0\.1:{own.port} is away since \d\d:\d\d:\d\d"
+            visit.wait(lambda: re.search(said, banner.inner_text()), "since when")
+            visit.wait(lambda: "Trying again" in banner.inner_text(), "what is being done about it")
             visit.shoot("broker-away")
             own.start_broker()
             banner.wait_for(state="hidden")
