@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ class ClusterOptions:
     cluster: str = "locus"
     """Name of the cluster; clusters with different names may share a fabric."""
     address: str = ""
-    """Where clients reach this node, as `host:port`; shown by `locus cluster status`."""
+    """Where clients reach this node, as `host:port`; `LOCUS_ADDRESS` of the environment if not said. Roaming clients are led
+    only to nodes that have one."""
     servers: list[str] = field(default_factory=lambda: ["nats://127.0.0.1:4222"])
     """NATS servers, any of which will do; `tls://` for an encrypted connection."""
     embedded: bool = False
@@ -106,6 +108,7 @@ class ClusterOptions:
     """For tests: added to this node's clock."""
 
     def __post_init__(self) -> None:
+        self.address = self.address or os.environ.get("LOCUS_ADDRESS", "")
         self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
         for option in ("node", "cluster"):
             value = getattr(self, option)

@@ -196,3 +196,9 @@ async def test_no_server_is_said_in_words() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict) -> None:
     with pytest.raises(EngineError):
         ClusterOptions(**options)
+
+
+def test_where_clients_reach_a_node_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCUS_ADDRESS", "127.0.0.1:1884")
+    assert ClusterOptions(node="n").address == "127.0.0.1:1884"
+    assert ClusterOptions(node="n", address="n:1883").address == "n:1883"

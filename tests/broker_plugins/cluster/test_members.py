@@ -40,3 +40,20 @@ def test_repairs_wait_until_nodes_have_differed_for_a_while() -> None:
     now[0] = 8.5
     assert members.differing(8, 3.0) == ["b"]
     assert members.differing(8, 3.0) == []
+
+
+def test_clients_are_led_only_to_nodes_that_take_them() -> None:
+    now = [0.0]
+    members = Members(2.0, 10.0, lambda: now[0])
+    members.heard(Hello("b", 1, 0, 7, "b:1883"))
+    members.heard(Hello("c", 1, 0, 7))
+    assert members.takes_clients("b")
+    assert members.address("b") == "b:1883"
+    assert not members.takes_clients("c"), "nobody knows where it is"
+    assert not members.takes_clients("d")
+    members.heard(Hello("b", 1, 0, 7, "b:1883", draining=True))
+    assert members.is_draining("b")
+    assert not members.takes_clients("b")
+    members.heard(Hello("b", 1, 0, 7, "b:1883"))
+    now[0] = 3.0
+    assert not members.takes_clients("b"), "it has said nothing for a while"
