@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker_plugins.telemetry.pace import EARLY_S, Pace
@@ -16,10 +17,21 @@ MESSAGE_S: Final = 6e-6
 """What a message of the sample costs beside what is measured: it is not passed on as it came, and it is written."""
 DELIVERY_S: Final = 1e-6
 """The same for each of its receivers."""
-FIRST_S: Final = 8e-6
+FIRST_S: Final = 25e-6
 """What the first of a turn costs more: what is done now and then finds the processor's caches full of other things."""
 TURN_S: Final = 50e-6
 """Recording takes no longer than this, and what a turn costs anyway: else the processor was given to somebody else."""
+
+_SCHEDULED: Final = Path("/proc/thread-self/schedstat")  # Linux
+
+
+def processor_times() -> tuple[float, float]:
+    """How long this thread has run, and how long it has waited for a processor (0 where the system does not tell)."""
+    try:
+        used_ns, waited_ns, _ = _SCHEDULED.read_bytes().split()
+    except (OSError, ValueError):
+        return time.thread_time(), 0.0
+    return int(used_ns) / 1e9, int(waited_ns) / 1e9
 
 
 class Metering:
@@ -39,6 +51,7 @@ class Metering:
         "_started_s",
         "_too_many",
         "_turn_s",
+        "_waited_s",
         "_writer",
         "_written_s",
         "drops",
@@ -52,7 +65,7 @@ class Metering:
         self.drops = Pace(options.max_messages_per_s)
         """Of drops."""
         self._started_s = self._turn_s = 0.0
-        self._spent_s = self._busy_s = self._written_s = 0.0
+        self._spent_s = self._busy_s = self._written_s = self._waited_s = 0.0
         self._too_many = False
 
     def start(self, engine: Engine, writer: Writer) -> None:
@@ -60,7 +73,7 @@ class Metering:
         self._engine = engine
         self._writer = writer
         self._looked_at = time.monotonic()
-        self._busy_s = time.thread_time()
+        self._busy_s, self._waited_s = processor_times()
         engine.sample(self._most)
 
     def begin(self, messages: int, deliveries: int) -> bool:
@@ -90,13 +103,19 @@ class Metering:
         """See how much there was, and what it cost; let the engine tell of the share that fits."""
         engine = self._engine
         counters = engine.counters
-        now, used_s, written_s = time.monotonic(), time.thread_time(), self._writer.spent_s
+        now, written_s = time.monotonic(), self._writer.spent_s
+        used_s, waited_s = processor_times()
         elapsed_s = max(now - self._looked_at, 1e-6)
         events = engine.sequence + counters.deliveries
         share = self._most * self.messages.seen(
-            events, elapsed_s, used_s - self._busy_s, self._spent_s, written_s - self._written_s
+            events,
+            elapsed_s,
+            used_s - self._busy_s,
+            self._spent_s,
+            written_s - self._written_s,
+            waited_s - self._waited_s,
         )
-        self._looked_at, self._busy_s, self._written_s = now, used_s, written_s
+        self._looked_at, self._busy_s, self._written_s, self._waited_s = now, used_s, written_s, waited_s
         self._spent_s, self._too_many = 0.0, False
         if share != engine.sampling:
             engine.sample(share)

@@ -26,7 +26,7 @@ class TelemetryOptions:
     no bound, and none to what recording costs either."""
     max_cost: float = 0.03
     """Share of the broker's processor time that may go into recording messages; of more messages the share that fits is
-    recorded. A broker whose processor is idle may spend as if it were busy to 10 %."""
+    recorded. A broker whose processor is idle may spend as if it were busy to 15 %."""
     look_into_payloads: bool = True
     """Whether recorded messages are looked into for where they happen, as `$geo` does; else only clauses count."""
     journal: str = "turn"

@@ -10,7 +10,7 @@ SAVED_S: Final = 0.002
 """Processor time that may be saved up for a burst, or owed after one."""
 SAVED_RECORDS_S: Final = 1.0
 """For how long records may be saved up for a burst."""
-QUIET: Final = 0.1
+QUIET: Final = 0.15
 """Recording may cost as much as if a processor were busy to this share at least: a quiet broker records everything."""
 FIRST_GUESS_S: Final = 6e-6
 """What a record is taken to cost until it was measured."""
@@ -50,7 +50,13 @@ class Pace:
         self.share = 1.0
 
     def seen(
-        self, events: int, elapsed_s: float, busy_s: float = 0.0, spent_s: float = 0.0, written_s: float = 0.0
+        self,
+        events: int,
+        elapsed_s: float,
+        busy_s: float = 0.0,
+        spent_s: float = 0.0,
+        written_s: float = 0.0,
+        waited_s: float = 0.0,
     ) -> float:
         """So many events there were in all, some of them since the last look: the share from now on.
 
@@ -60,6 +66,7 @@ class Pace:
             busy_s: processor time the broker has used since then.
             spent_s: how much of that went into recording.
             written_s: what it cost to close segments, however many records were in them.
+            waited_s: time in which the broker had something to do and got no processor.
         """
         new, self._events = events - self._events, events
         if not self._most_per_s:
@@ -69,7 +76,8 @@ class Pace:
         earned = self._most_per_s * elapsed_s
         saved = self._most_per_s * SAVED_RECORDS_S
         self._purse = max(min(self._purse - self._recorded, saved), -saved) + earned
-        earned_s = max(self._most_cost * busy_s - written_s, self._most_cost * QUIET * elapsed_s)
+        quiet_s = QUIET * max(elapsed_s - waited_s, 0.0)
+        earned_s = max(self._most_cost * busy_s - written_s, self._most_cost * quiet_s)
         self._purse_s = max(min(self._purse_s - spent_s, SAVED_S), -SAVED_S) + earned_s
         self._recorded = 0
         lasting = min(earned, earned_s / self._cost_s) if self._most_cost else earned

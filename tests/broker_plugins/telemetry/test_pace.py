@@ -75,6 +75,18 @@ def test_a_turn_is_thinned_to_what_is_left(most: int, count: int, before: int) -
         assert count <= max(most * SAVED_RECORDS_S - before, SMALL_TURN)
 
 
+def test_a_broker_that_waits_for_a_processor_is_not_quiet() -> None:
+    shares = []
+    for waited_s in (0.0, PACE_S):
+        pace = Pace(10**6, 0.03)
+        for number in range(1, 50):
+            recorded = round(1_000 * pace.share)
+            pace.recorded(recorded)
+            pace.seen(number * 1_000, PACE_S, 0.001, recorded * 1e-5, waited_s=waited_s)
+        shares.append(pace.share)
+    assert shares[1] < shares[0] / 5
+
+
 def test_more_than_can_be_paid_is_told() -> None:
     pace = Pace(100)
     assert not pace.recorded(100)
