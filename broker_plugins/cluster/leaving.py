@@ -92,8 +92,14 @@ class Leaving:
         if moving is not None:
             await asyncio.wait({moving}, timeout=RESOLVE_S)
         session = self._engine.sessions.get(client_id)
-        if session is None or session.clean:
-            return MovedSession(found=session is not None)
+        if session is None:
+            return MovedSession(found=False)
+        if session.clean:
+            if question.connects and session.connection is not None:
+                self._node.counters.taken_over += 1
+                log.info("client %s connected to another node; its connection here is closed", client_id)
+                session.connection.close("taken over")  # [MQTT-3.1.4-2]
+            return MovedSession(found=False)
         return self._described(client_id, session)
 
     def _described(self, client_id: str, session: Session) -> MovedSession:

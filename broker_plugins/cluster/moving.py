@@ -123,7 +123,7 @@ class Moving:
 
     async def _fetch(self, client_id: str, nodes: list[str]) -> None:
         silent: set[str] = set()
-        found = await self.asking.ask_all(nodes, AskMoving(client_id), silent)
+        found = await self.asking.ask_all(nodes, AskMoving(client_id, connects=True), silent)
         if found and client_id in self._engine.sessions:
             await self.give_up(client_id)
         mine = self._engine.sessions.get(client_id)

@@ -23,8 +23,8 @@ class ClusterOptions:
     cluster: str = "locus"
     """Name of the cluster; clusters with different names may share a fabric."""
     address: str = ""
-    """Where clients reach this node, as `host:port`; `LOCUS_ADDRESS` of the environment if not said. Roaming clients are
-    led only to nodes that have one."""
+    """Where clients reach this node, as `host:port`; `LOCUS_ADDRESS` of the environment if not said. Roaming clients
+    are led only to nodes that have one."""
     servers: list[str] = field(default_factory=lambda: ["nats://127.0.0.1:4222"])
     """NATS servers, any of which will do; `tls://` for an encrypted connection."""
     embedded: bool = False

@@ -148,9 +148,11 @@ class AskSession(msgspec.Struct, array_like=True, tag=4, gc=False):
 
 
 class AskMoving(msgspec.Struct, array_like=True, tag=20, gc=False):
-    """A client is connecting to me: tell me what its session is subscribed to, and go on serving it for now."""
+    """Tell me what a client's session is subscribed to, and go on serving it for now."""
 
     client_id: str
+    connects: bool = False
+    """Whether the client is connecting to me: a session that ends with its connection is over then."""
 
 
 class AskFence(msgspec.Struct, array_like=True, tag=21, gc=False):

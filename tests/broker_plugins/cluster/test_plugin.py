@@ -177,6 +177,15 @@ def test_a_client_is_on_one_node_at_a_time_and_its_session_moves(nodes: Cluster)
         fresh.close()
 
 
+def test_a_clean_session_is_over_when_its_client_connects_elsewhere(nodes: Cluster) -> None:
+    clean = connect(nodes.port("a"), "one-at-a-time")
+    kept = connect(nodes.port("b"), "one-at-a-time", clean=False)
+    clean.wait_until_closed()
+    clean = connect(nodes.port("c"), "one-at-a-time")
+    kept.wait_until_closed()
+    clean.close()
+
+
 def connect_again(nodes: Cluster, name: str, client_id: str) -> Wire:
     from tests.mqtt_wire import connect_packet
 
