@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SHARES = 4
 """Blocks into which what one node carries is divided at least, so that there is something to share out."""
-SMALLEST = 1 / 32
-"""But no block is split for that below this part of the capacity."""
+WORTH_SHARING = 10.0
+"""But no block is split for that in which less than this happens a second."""
 SAME = 0.5
 """Slow regions that share so much of what they cover together are the same: their borders are left alone."""
 
@@ -103,8 +103,8 @@ def part_for(total: float, nodes: int, capacity: float, before: float = 0.0) -> 
         capacity: what one block takes.
         before: the part so far; it stays as long as it is not off by a factor of two, so that the map does not waver.
     """
-    part = min(max(total / (nodes * SHARES * capacity), SMALLEST), 1.0)
-    return before if before / 2 < part < before * 2 else 2.0 ** round(math.log2(part))
+    part = min(max(total / (nodes * SHARES), WORTH_SHARING) / capacity, 1.0)
+    return before if before / 2 < part < before * 2 else min(2.0 ** round(math.log2(part)), 1.0)
 
 
 def _hold(weights: dict[str, float], depth: int, limits: Limits) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 128
 """Places in one report."""
-REPORTS = 8
-"""Reports of one node that are added up."""
+REPORTS = 16
+"""Reports of one node that are added up: so many that what comes in bursts is not taken for more than it is."""
 TRAIL = 60
 """Positions of one client that tell how it moves."""
 MOST_USERS = 200
