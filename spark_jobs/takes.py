@@ -111,7 +111,7 @@ def write_file(path: Path, of_table: Table, parts: Iterable[pa.Table]) -> int:
         "compression": "zstd",
         # The others have as many values as records, or nearly: a dictionary of them costs much and is given up.
         "use_dictionary": [each.name for each in of_table.fields if each.kind in few or each.name in REPEATED],
-        # What counts up takes a third less time and half the room as differences.
+        # What counts up takes less time and less room as differences.
         "column_encoding": {name: "DELTA_BINARY_PACKED" for name in COUNTING if name in names},
     }
     options["use_dictionary"].append(COMMIT.name)
