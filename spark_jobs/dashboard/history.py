@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from spark_jobs.buckets import GAUGES
-from spark_jobs.dashboard.traffic import Window
+from spark_jobs.dashboard.traffic import Span, Window
 from spark_jobs.ledger import LedgerError, read_ledger
 from spark_jobs.ranges import live
 from spark_jobs.windows import summary
@@ -32,17 +32,6 @@ WAITS_S: Final = (0.0, 1.0, 2.0, 5.0, 10.0)
 UNREADABLE: Final = (OSError, pa.ArrowException)
 """What reading a lake may raise that is damaged, or that one may not read."""
 _DECISION_COLUMNS: Final = ("at", "topic", "wait_s", "residual_s", "policy_version", "bytes", "saved", "commit")
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A stretch of the past: how long it is, and how wide its windows are, in seconds."""
-
-    seconds: int
-    width: int
-
-
-SPANS: Final = {"Hour": Span(3_600, 10), "Day": Span(86_400, 300), "Week": Span(604_800, 1_800)}
 
 
 @dataclass(slots=True)

@@ -31,6 +31,18 @@ COUNTERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the past: how long it is, and how wide its windows are, in seconds."""
+
+    seconds: int
+    width: int
+
+
+SPANS: Final = {"Hour": Span(3_600, 10), "Day": Span(86_400, 300), "Week": Span(604_800, 1_800)}
+"""What can be looked at of the past."""
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """One window of one node: when it began, how long it is, and what happened in it."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from spark_jobs.dashboard import said
-from spark_jobs.dashboard.traffic import last, quantile_series, window_row
+from spark_jobs.dashboard.traffic import SPANS, last, quantile_series, window_row
 from spark_jobs.dashboard.views.shell import heading, shell
 from spark_jobs.dashboard.widgets import Chart, Explain, Pick, Table, Tile, box, panel, text
 
@@ -33,8 +33,6 @@ class TrafficView:
         with shell(desk, "/traffic"):
             with box("div", "l-head"):
                 heading("Traffic", "What the broker takes in, hands out and drops.")
-                from spark_jobs.dashboard.history import SPANS
-
                 choices = [LIVE, *SPANS] if desk.history is not None else [LIVE]
                 self._pick = Pick("Which time", choices, self._picked)
             with box("div", "l-tiles"):
@@ -122,8 +120,6 @@ class TrafficView:
 
     async def _again(self) -> None:
         """Show what the lake has, where the past is looked at."""
-        from spark_jobs.dashboard.history import SPANS
-
         name, history = self._pick.value, self._desk.history
         if name == LIVE or history is None:
             return

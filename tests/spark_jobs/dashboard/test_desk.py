@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.dashboard.desk import Desk, Options
 from spark_jobs.dashboard.feed import Address
-from spark_jobs.dashboard.history import Handover, Span
+from spark_jobs.dashboard.history import Handover
+from spark_jobs.dashboard.traffic import Span
 
 if TYPE_CHECKING:
     from pathlib import Path

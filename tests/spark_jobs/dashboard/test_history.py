@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.dashboard.history import History, Span
+from spark_jobs.dashboard.history import History
+from spark_jobs.dashboard.traffic import Span
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import Lake
 from spark_jobs.metrics import Metrics, history
