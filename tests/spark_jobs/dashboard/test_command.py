@@ -6,6 +6,8 @@ import argparse
 import json
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,9 @@ def test_the_picture_of_blocks_in_the_guide_is_one() -> None:
     scene = Scene()
     scene.take(BLOCKS_TOPIC, sample.encode(), 0.0)
     assert scene.counts()["block"] == len(json.loads(sample)["blocks"]) == 2
+
+
+def test_neither_spark_nor_arrow_is_needed_for_a_page_without_a_lake() -> None:
+    code = "import sys, spark_jobs.dashboard.app; print({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
