@@ -13,7 +13,7 @@ so a broker's processor time counts from one of its runs to the next, less what 
 
 Beside it stands how much of a processor recording took: what it added to a delivery, times deliveries in a second. A
 client that sends one message at a time loses that share of its throughput: for the rest of its time it does not wait
-for the broker's processor. And a broker that has little to do, or gets little of a crowded machine, may spend 0.45 % of
+for the broker's processor. And a broker that has little to do, or gets little of a crowded machine, may spend 0.3 % of
 a processor on recording however little it spends on the rest (`max_cost`).
 """
 

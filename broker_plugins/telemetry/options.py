@@ -24,7 +24,7 @@ class TelemetryOptions:
     max_messages_per_s: int = 2_000
     """Publishes and deliveries recorded in a second, and as many drops; of more the share that fits is recorded. 0 sets
     no bound, and none to what recording costs either."""
-    max_cost: float = 0.03
+    max_cost: float = 0.02
     """Share of the broker's processor time that may go into recording messages; of more messages the share that fits is
     recorded. A broker whose processor is idle may spend as if it were busy to 15 %."""
     look_into_payloads: bool = True
