@@ -86,7 +86,7 @@ class Outcome:
     @property
     def recall(self) -> float:
         """The part of all deliveries that should be made, and is."""
-        return self.right / max(self.expected, 1)
+        return self.right / self.expected if self.expected else 1.0
 
 
 def worlds(hosts: int, boxes: int) -> list[World]:
