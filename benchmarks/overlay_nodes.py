@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks.cluster import nodes
+from benchmarks.cluster_nodes import nodes
 from benchmarks.load import LoadError, open_socket, packet, subscribe, text
 from benchmarks.report import Row
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from benchmarks.cluster import Nodes
+    from benchmarks.cluster_nodes import Nodes
     from benchmarks.report import Report
 
 NODES = 3

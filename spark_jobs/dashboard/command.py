@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topics",
         action="append",
         metavar="FILTER",
-        help="what the map shows: topics with lon and lat in their JSON; may be given more than once (city/#)",
+        help="what the map shows: topics with lon and lat in their JSON; several may be given (the simulated city)",
     )
     parser.add_argument(
         "--receipts", default="city/jobs/receipts", metavar="TOPIC", help="where receipts are sent (%(default)s)"
@@ -105,9 +105,9 @@ def _serve(arguments: argparse.Namespace, password: str | None) -> int:
 
     from spark_jobs.dashboard.app import build_app
     from spark_jobs.dashboard.desk import Desk, Options
-    from spark_jobs.dashboard.feed import CITY_FILTER, read_address
+    from spark_jobs.dashboard.feed import CITY_FILTERS, read_address
 
-    topics = tuple(arguments.topics or (CITY_FILTER,))
+    topics = tuple(arguments.topics or CITY_FILTERS)
     lake = None if arguments.lake is None else arguments.lake.absolute()
     options = Options(read_address(arguments.broker), topics, arguments.receipts, lake)
     listener = _listen(arguments.host, arguments.port)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.dashboard.board import Board
 from spark_jobs.dashboard.explained import ANSWERS, question
-from spark_jobs.dashboard.feed import OWN_FILTERS, Feed
+from spark_jobs.dashboard.feed import CITY_FILTERS, Feed, OWN_FILTERS
 from spark_jobs.dashboard.fence_watch import FenceWatch
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Desk:
     def _inner(self) -> str:
         """What is listened to inside fences: the topics of the map, or all where that is a smart filter or several."""
         topics = self.options.topics
+        if topics == CITY_FILTERS:
+            return "city/+/+/pos"
         return topics[0] if len(topics) == 1 and not topics[0].startswith("$") else "#"
 
     def _take(self, topic: str, payload: bytes, now_s: float, retained: bool) -> None:

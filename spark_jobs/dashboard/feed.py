@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
 PASSWORD_VARIABLE: Final = "LOCUS_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 OWN_FILTERS: Final = ("$SYS/#", "locus/metrics/#", "locus/fence/+")
-CITY_FILTER: Final = "city/#"
+CITY_FILTERS: Final = (
+    "city/map",
+    "city/vehicles/+/pos",
+    "city/people/+/pos",
+    "city/subscribers/#",
+    "city/workers/+",
+    "city/sensors/#",
+    "city/alerts/+",
+    "city/jobs/board",
+)
+"""The simulated city; not its offers, which go to the best receivers only: the dashboard would be one of them."""
 
 
 class BadBrokerError(ValueError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import ui
 
 from spark_jobs.dashboard import said
-from spark_jobs.dashboard.feed import CITY_FILTER
+from spark_jobs.dashboard.feed import CITY_FILTERS
 from spark_jobs.dashboard.views.fence_panel import FencePanel
 from spark_jobs.dashboard.views.handovers import HandoverRows
 from spark_jobs.dashboard.views.shell import shell
@@ -68,10 +68,10 @@ def show(desk: Desk) -> None:
             with panel("Spatial index"):
                 index = text("p", "", "l-none")
     filters = ", ".join(desk.options.topics)
-    if desk.options.topics == (CITY_FILTER,):
+    if desk.options.topics == CITY_FILTERS:
         canvas.explain(
             "Nothing with a position yet",
-            f"The map shows what is published below {filters}. Start the simulated city, or name topics of your own "
+            "The map shows the simulated city until it is told otherwise. Start that, or name topics of your own "
             "with --topics; they need lon and lat in their JSON.",
             "locus city",
         )

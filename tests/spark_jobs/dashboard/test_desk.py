@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spark_jobs.dashboard.desk import Desk, Options
-from spark_jobs.dashboard.feed import Address
+from spark_jobs.dashboard.feed import CITY_FILTERS, Address
 from spark_jobs.dashboard.history import Handover
 from spark_jobs.dashboard.traffic import Span
 
@@ -73,6 +73,7 @@ async def test_new_handovers_are_shown_on_the_map_once(tmp_path: Path) -> None:
 
 def test_fences_listen_to_the_topics_of_the_map(tmp_path: Path) -> None:
     assert desk_of(tmp_path)._inner() == "city/#"
+    assert desk_of(tmp_path, *CITY_FILTERS)._inner() == "city/+/+/pos"
     assert desk_of(tmp_path, "fleet/+/pos")._inner() == "fleet/+/pos"
     assert desk_of(tmp_path, "a/#", "b/#")._inner() == "#"
     assert desk_of(tmp_path, "$geo/near:1km/a/#")._inner() == "#"
