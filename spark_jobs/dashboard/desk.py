@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.dashboard.board import Board
 from spark_jobs.dashboard.explained import ANSWERS, question
-from spark_jobs.dashboard.feed import CITY_FILTERS, Feed, OWN_FILTERS
+from spark_jobs.dashboard.feed import CITY_FILTERS, OWN_FILTERS, Feed
 from spark_jobs.dashboard.fence_watch import FenceWatch
 
 if TYPE_CHECKING:
