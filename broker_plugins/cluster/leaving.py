@@ -111,6 +111,7 @@ class Leaving:
             orders=[each.order for each in ordered],
             stale=client_id in self.given,
             roaming=is_roaming(session),
+            id_floor=session.id_floor,
             place=None if geo is None else geo.position_of(session),
             owing=[feed.subscription.text for feed in session.feeds or ()],
         )

@@ -341,6 +341,7 @@ class Moving:
     def _owe(self, session: Session, moved: MovedSession) -> None:
         for packet_id in moved.inbound:
             self._engine.note_inbound(session, packet_id)
+        session.number_from(moved.id_floor)
         used: set[int] = set()
         restored = []
         for each in moved.owed:

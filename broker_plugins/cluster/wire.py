@@ -294,6 +294,8 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     """Messages up to there that it has not had all the same."""
     more: bool = False
     """Whether more is owed than is here."""
+    id_floor: int = 0
+    """Packet identifiers up to here are not given: they may mean something on a node that is away."""
 
 
 class Content(msgspec.Struct, array_like=True, gc=False):

@@ -76,11 +76,11 @@ class Holding:
                 session.record(entry)
         self.held = older + self.held
 
-    def number_from(self, top_id: int) -> None:
-        """Give packet identifiers from a number on that are none of those in use elsewhere."""
+    def number_from(self, floor: int) -> None:
+        """Give packet identifiers above a number only: those below may be in use elsewhere."""
         session = cast("Session", self)
-        if not session.inflight and top_id + session.engine.options.max_inflight <= MOST_IDS:
-            session.top_id = top_id
+        if not session.inflight and floor + session.engine.options.max_inflight <= MOST_IDS:
+            session.top_id = session.id_floor = floor
             session.free_ids = None
 
     def take_up(self, entry: Outgoing) -> bool:

@@ -75,6 +75,7 @@ class Session(Holding):
         "feeds",
         "free_ids",
         "host_session",
+        "id_floor",
         "inbound",
         "inflight",
         "left_at",
@@ -108,6 +109,8 @@ class Session(Holding):
         """Packet identifiers of QoS 2 messages received and not yet released."""
         self.free_ids: list[int] | None = None
         self.top_id = 0
+        self.id_floor = 0
+        """New packet identifiers are above this: those below may still mean something to the client elsewhere."""
         self.next_position = 1
         self.feeds: list[Feed] | None = None
         self.held = None
@@ -363,7 +366,8 @@ class Session(Holding):
         del self.inflight[entry.packet_id]
         if self.free_ids is None:
             self.free_ids = []
-        self.free_ids.append(entry.packet_id)
+        if entry.packet_id > self.id_floor:
+            self.free_ids.append(entry.packet_id)
         if entry.position:
             self.forget(entry)
         if (self.queue or self.feeds) and not self.pump_due:
@@ -470,5 +474,5 @@ class Session(Holding):
                     self.queue = deque()
                 self.queue.append(entry)
                 self.account(message.size)
-        self.top_id = max(used, default=0)
-        self.free_ids = [number for number in range(self.top_id, 0, -1) if number not in used]
+        self.top_id = max(self.id_floor, max(used, default=0))
+        self.free_ids = [number for number in range(self.top_id, self.id_floor, -1) if number not in used]

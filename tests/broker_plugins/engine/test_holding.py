@@ -129,4 +129,19 @@ def test_a_delivery_that_another_broker_began_goes_on_under_its_identifier(loop)
             assert socket.out == [b"\x62\x02\x00\x08"], "PUBREL"
     session.completed(8)
     session.deliver(Message("t/1", b"c", 1), 1)
-    assert list(session.inflight) == [501, 7, 8], "an identifier is free when its delivery is over"
+    assert list(session.inflight) == [501, 7, 502], "identifiers below are left to the other broker"
+    session.acknowledged(502)
+    session.deliver(Message("t/1", b"d", 1), 1)
+    assert list(session.inflight) == [501, 7, 502], "one of its own is free when its delivery is over"
+
+
+def test_identifiers_stay_above_the_floor_when_a_session_is_restored(loop) -> None:
+    session = session_of(loop)
+    session.number_from(500)
+    session.restore(
+        [(Message("t/1", b"a", 2), 2, False, 3, SENT, 0), (Message("t/1", b"b", 2), 2, False, 502, SENT, 0)]
+    )
+    session.attach(Socket())
+    for text in (b"c", b"d"):
+        session.deliver(Message("t/1", text, 2), 2)
+    assert list(session.inflight) == [3, 502, 501, 503]
