@@ -195,10 +195,13 @@ class Regions(Part):
     async def joined(self) -> None:
         """Learn the map, or begin one; nobody is taken for dead before it had time to say something."""
         self._trusting_until = time.monotonic() + self.node.options.lease_s
-        await self._fetch()
-        if self.tree is None:
-            nodes = {*await self.node.fabric.leased(), self.node.name}
-            await self._propose(lambda tree: tree, nodes)
+        try:
+            await self._fetch()
+            if self.tree is None:
+                nodes = {*await self.node.fabric.leased(), self.node.name}
+                await self._propose(lambda tree: tree, nodes)
+        except BadDirectoryError as error:
+            log.warning("there is no map until the directory is mended: %s", error)
         await self._say()
 
     async def beat(self) -> None:

@@ -112,7 +112,7 @@ def _holds(box: Box, x: float, y: float) -> bool:
 
 
 TestAnnounced = Announced.TestCase
-TestAnnounced.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnnounced.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def told(wishes: OwnWishes) -> OtherWishes:
@@ -251,4 +251,4 @@ def _states(wishes: OwnWishes) -> set[tuple[str, str, int]]:
 
 
 TestOvertaken = Overtaken.TestCase
-TestOvertaken.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOvertaken.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
