@@ -8,13 +8,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from paho.mqtt import client as mqtt
+
 from spark_jobs.dashboard.board import Board
 from spark_jobs.dashboard.explained import ANSWERS, question
 from spark_jobs.dashboard.feed import CITY_FILTERS, OWN_FILTERS, Feed
 from spark_jobs.dashboard.fence_watch import FenceWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from spark_jobs.dashboard.feed import Address
@@ -36,6 +38,11 @@ class Options:
     lake: Path | None
 
 
+def matches_any(filters: Sequence[str], topic: str) -> bool:
+    """Whether one of some plain filters hears a topic: a broker may deliver twice to who asks twice."""
+    return any(mqtt.topic_matches_sub(each, topic) for each in filters if not each.startswith("$"))
+
+
 class Desk:
     """One for each dashboard.
 
@@ -46,7 +53,7 @@ class Desk:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.board = Board(options.receipts_topic)
-        receipts = () if options.receipts_topic.startswith("city/") else (options.receipts_topic,)
+        receipts = () if matches_any(options.topics, options.receipts_topic) else (options.receipts_topic,)
         self._answers = f"{ANSWERS}{secrets.token_hex(8)}"
         filters = (*OWN_FILTERS, self._answers, *options.topics, *receipts)
         self.feed = Feed(options.broker, filters, self._take)
