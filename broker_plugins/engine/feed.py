@@ -8,13 +8,14 @@ topic: where the cursor has not been yet, the retained one is sent first.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from broker_plugins.engine.retained import Cursor
 from broker_plugins.engine.topics import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Generator, Mapping
     from typing import Any
 
     from broker_plugins.engine.engine import Engine
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from broker_plugins.engine.subscription import Subscription
 
 BATCH: Final = 64
+EMPTY: Final[Mapping[str, bytes]] = MappingProxyType({})
 EARLY: Final = 65_536
 """Topics a feed remembers that it sent ahead of a live message; beyond these one may come a second time."""
 
@@ -63,14 +65,24 @@ class Feeds:
         self._engine = engine
         self.count = 0
 
-    def begin(self, subscription: Subscription) -> None:
-        """A subscription was made: its client is owed the retained messages it matches [MQTT-3.3.1-6]."""
+    def begin(self, subscription: Subscription, queued: Mapping[str, bytes] = EMPTY) -> None:
+        """A subscription was made: its client is owed the retained messages it matches [MQTT-3.3.1-6].
+
+        Args:
+            subscription: which.
+            queued: retained messages on their way to its session since before a crash, by topic: the feed does not send
+                them a second time, after whatever came for their topic in between.
+        """
         engine = self._engine
         if subscription.share is not None or not len(engine.retained):
             engine.note_subscription(subscription, owed=False)
             return
         session = subscription.session
         feed = Feed(subscription, Cursor(engine.retained, subscription.inner), engine.sequence)
+        for topic, payload in queued.items():
+            entry = engine.retained.get(topic)
+            if entry is not None and entry.message.payload == payload and len(feed.early) < EARLY:
+                feed.early.add(topic)
         if session.feeds is None:
             session.feeds = []
         self.end(subscription)

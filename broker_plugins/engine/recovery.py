@@ -16,6 +16,7 @@ from broker_plugins.engine.session import Session
 if TYPE_CHECKING:
     from broker_plugins.engine.engine import Engine
     from broker_plugins.engine.store import Store
+    from broker_plugins.engine.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
@@ -64,24 +65,27 @@ def _recover_sessions(engine: Engine, store: Store) -> None:
         session.left_at = left_at or time.time()
         session.inbound = inbound.pop(client, None)
         engine.sessions[client] = session
-        session.restore(owed.pop(client, []))
+        mine = owed.pop(client, [])
+        queued = {message.topic: message.payload for message, _, retain, *_ in mine if retain}
+        session.restore(mine)
         for order, text, qos, owes in sorted(subscriptions.pop(client, [])):
-            _recover_subscription(engine, session, text, qos, order, bool(owes))
+            subscription = _recover_subscription(engine, session, text, qos, order)
+            if subscription is not None and owes:
+                engine.feeds.begin(subscription, queued)
     for number, message in messages.items():
         if not message.stored_refs:
             store.delete("messages", (number,))
 
 
-def _recover_subscription(engine: Engine, session: Session, text: str, qos: int, order: int, owed: bool) -> None:
+def _recover_subscription(engine: Engine, session: Session, text: str, qos: int, order: int) -> Subscription | None:
     try:
         subscription = engine.read_filter(session, text, qos)
         subscription.order = order
         engine.adopt(subscription)
     except Refused as refused:
         log.warning("client %s: subscription %r is not restored: %s", session.client_id, text, refused)
-        return
-    if owed:
-        engine.feeds.begin(subscription)
+        return None
+    return subscription
 
 
 def _publish_wills(engine: Engine, store: Store) -> None:

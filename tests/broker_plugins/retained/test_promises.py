@@ -179,3 +179,18 @@ class Promises(RuleBasedStateMachine):
 
 Promises.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
 TestPromises = Promises.TestCase
+
+
+def test_a_crash_after_a_crash_brings_no_older_message_after_a_newer_one() -> None:
+    """The first lets a feed begin anew, which sends its message ahead of a live one; the second repeats nothing."""
+    state = Promises()
+    state.begin(inflight=1)
+    for retain in (False, False, False, True):
+        state.publish(topic="d/1", retain=retain)
+    state.subscribe(client="kept", text="d/#")
+    state.restart()
+    state.publish(topic="d/1", retain=False)
+    state.restart()
+    state.connect("kept")
+    state.everybody_has_what_is_due()
+    state.nothing_is_kept_without_need()
