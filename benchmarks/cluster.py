@@ -119,7 +119,7 @@ def _measure_rates(report: Report, seconds: float, repeats: int, progress: Calla
 
 def _measure_city(report: Report, quick: bool, progress: Callable[[str], None]) -> None:
     """A crowd that moves over three nodes: blocks by load alone, and with slow regions kept whole."""
-    users, rounds = (300, 5) if quick else (5_000, 40)
+    users, rounds = (300, 5) if quick else (5_000, 20)
     q, qr = (cluster_city.run(users, rounds, with_regions=regions, progress=progress) for regions in (False, True))
     what = f"{users} roaming subscribers, {rounds} rounds of {cluster_city.ROUND_S:g} s"
     for label, unit, name, target in (

@@ -122,7 +122,8 @@ class Walker:
 
     def _arrived(self, task: asyncio.Task[None]) -> None:
         self.moving = False
-        task.exception()  # a node that did not take it tells it again
+        if not task.cancelled():
+            task.exception()  # a node that did not take it tells it again
 
 
 class Visit(asyncio.Protocol):
@@ -229,7 +230,7 @@ def _report(world: MobileWorld, walkers: list[Walker]) -> int:
 async def _settle(
     name: str, world: MobileWorld, walkers: list[Walker], running: Nodes, progress: Callable[[str], None]
 ) -> None:
-    """Tell where everybody is until the map follows: no block splits for three rounds."""
+    """Tell where everybody is until the map follows: for three rounds as many blocks, give or take a thirtieth."""
     deadline = time.monotonic() + SETTLE_S + 20 * ROUND_S
     still, last = 0, -1.0
     while still < 3:
@@ -238,5 +239,5 @@ async def _settle(
         _report(world, walkers)
         await asyncio.sleep(ROUND_S)
         blocks = await asyncio.to_thread(running.counted, "blocks") / 3
-        still, last = (still + 1 if blocks == last and blocks > 3 else 0), blocks
+        still, last = (still + 1 if abs(blocks - last) <= blocks / 30 else 0), blocks
         progress(f"cluster city {name}: {blocks:.0f} blocks, settling")
