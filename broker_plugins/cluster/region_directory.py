@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker_plugins.cluster.region_owners import rescued
-from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, adapt_tree, with_regions
+from broker_plugins.cluster.region_packing import packed
+from spatial_index import BadTree, Block, RegionTree, SpatialIndexError, with_regions
 from spatial_index.region_blocks import area, children_of, depth_of, overlap, parent_of, quarters, region_of
 
 if TYPE_CHECKING:
@@ -85,11 +86,11 @@ def adapted(
     while True:
         weights = {block.id: loads.get(block.id, 0.0) / factor for block in tree}
         _hold(weights, depth, tree.limits)
-        found = adapt_tree(tree, weights, sample)
+        found = packed(tree, weights, sample)
         if len(found) <= max(most_blocks, len(tree)) or factor > 1e9:
             break
         factor *= 2.0
-    if {block.id for block in found} == {block.id for block in tree}:
+    if {(block.id, block.box) for block in found} == {(block.id, block.box) for block in tree}:
         return tree  # only loads differ: nobody needs to hear of that
     return replace_version(found, tree.version + 1)
 

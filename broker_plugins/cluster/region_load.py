@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spatial_index import RegionTree
     from spatial_index.spaces import Floats, Space
 
-SAMPLE = 128
+SAMPLE = 1024
 """Places in one report."""
 REPORTS = 16
 """Reports of one node that are added up: so many that what comes in bursts is not taken for more than it is."""
@@ -72,12 +72,11 @@ class _Report:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.tree: RegionTree | None = None
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
 
-    def spread(self, tree: RegionTree) -> Counter[str]:
+    def spread(self, tree: RegionTree) -> dict[str, int]:
         if self.tree is not tree:
-            places = zip(self.load.xs, self.load.ys, strict=True)
-            self.tree, self.counts = tree, Counter(tree.home(x, y).id for x, y in places)
+            self.tree, self.counts = tree, {name: len(xs) for name, xs, _ in tree.residents(self.load.xs, self.load.ys)}
         return self.counts
 
 
