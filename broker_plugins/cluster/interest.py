@@ -4,21 +4,26 @@ A node counts its subscriptions by filter and announces only that a filter came 
 misses one sees it at the next number, or at the version in the node's next hello, and asks for everything again. A
 filter inside a smart subscription is announced as an ordinary one: the message travels, and is matched where the
 subscription is. Shared subscriptions are announced by their whole text, because one node is chosen for each. Filters of
-`$geo` subscriptions are announced for each block of the map in which somebody listens, too, with the map's version.
+`$geo` subscriptions are announced for each block of the map in which somebody listens, too, with the map's version, or
+for each area that is spelled out, which is right for all versions.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker_plugins.cluster.exact_areas import ExactAreas, is_spelled
 from broker_plugins.cluster.wire import DURABLE, GONE, HELD, LOCAL, Delta, Wish
 from broker_plugins.engine.tree import FilterTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from broker_plugins.places import Place
+    from spatial_index.spaces import Space
 
 Key = tuple[str, str]
-"""The inner filter, and the whole text of a shared one, or a block of the map after a `BLOCK`, or nothing."""
+"""The inner filter, and the whole text of a shared one, or a block of the map or area after a `BLOCK`, or nothing."""
 BLOCK = "@"
 MAP: Key = ("", BLOCK)
 """Its state is not how a filter is held but by which version of the map blocks are named."""
@@ -53,11 +58,11 @@ class OwnWishes:
 
     @property
     def in_blocks(self) -> int:
-        """How many filters are held in blocks, counted once in each."""
+        """How many filters are held in blocks and areas, counted once in each."""
         return self._in_blocks
 
     def listen(self, inner: str, block: str) -> None:
-        """Somebody listens in a block."""
+        """Somebody listens in a block, a cell of one or an area that is spelled out."""
         before = len(self._held)
         self.add(inner, BLOCK + block, durable=False)
         self._in_blocks += len(self._held) - before
@@ -145,7 +150,7 @@ class Wanting(NamedTuple):
 class _Known:
     """What is known of one node."""
 
-    __slots__ = ("blocks", "incarnation", "states", "version")
+    __slots__ = ("areas", "blocks", "incarnation", "states", "version")
 
     def __init__(self) -> None:
         self.incarnation = 0
@@ -153,6 +158,8 @@ class _Known:
         self.states: dict[Key, int] = {}
         self.blocks: dict[str, set[str]] = {}
         """For each filter the blocks, or cells of blocks, in which somebody listens."""
+        self.areas: dict[str, ExactAreas] = {}
+        """For each filter the areas that are spelled out."""
 
 
 class OtherWishes:
@@ -161,6 +168,8 @@ class OtherWishes:
     def __init__(self) -> None:
         self._nodes: dict[str, _Known] = {}
         self._tree: FilterTree[tuple[str, str, str]] = FilterTree()  # node, inner, group
+        self.misread: Callable[[str], None] = lambda _: None
+        """Told why an area of another node cannot be read."""
 
     def __len__(self) -> int:
         return len(self._tree)
@@ -202,7 +211,7 @@ class OtherWishes:
             if known.states.get(key, GONE) == state:
                 continue
             if group.startswith(BLOCK):
-                _set_block(known, key, state)
+                self._set_block(known, key, state)
                 continue  # it changes nothing about who wants which topic
             if state == GONE:
                 del known.states[key]
@@ -238,37 +247,76 @@ class OtherWishes:
                 found.setdefault(node, []).append(inner)
         return found
 
-    def listens(self, node: str, version: int, inners: Iterable[str], names: set[str]) -> bool | None:
-        """Whether somebody on a node listens to some filter under some name of a block or cell of a version of the map.
+    def by_blocks(self, inners: dict[str, list[str]]) -> bool:
+        """Whether one of some nodes tells by blocks of the map where it listens to one of its filters."""
+        return any(not self._nodes[node].blocks.keys().isdisjoint(some) for node, some in inners.items())
 
-        None if that is not known, or known for another version.
+    def listens(
+        self,
+        node: str,
+        version: int | None,
+        inners: Iterable[str],
+        names: set[str] | None,
+        at: tuple[Space, Place] | None = None,
+    ) -> bool | None:
+        """Whether somebody on a node listens to some filter at a place.
+
+        Args:
+            node: which one.
+            version: of the map; None if there is none to go by.
+            inners: the filters.
+            names: the blocks and cells of that version that the place touches; None if they are too many, or if no
+                node tells by such names where it listens.
+            at: the place, for the areas that are spelled out; without it, there may be one anywhere.
+
+        Returns:
+            None if that is not known, or known for another version.
         """
         known = self._nodes.get(node)
-        if known is None or known.states.get(MAP) != version:
-            return None
+        charted = None if known is None else known.states.get(MAP)
+        if known is None or charted is None:
+            return None  # it has not said where it listens
+        sure = True
         for inner in inners:
-            listening = known.blocks.get(inner)
-            if listening is not None and (EVERYWHERE in listening or not listening.isdisjoint(names)):
+            areas = known.areas.get(inner)
+            if areas is not None and (at is None or areas.hold(*at)):
                 return True
-        return False
+            listening = known.blocks.get(inner)
+            if listening is None:
+                continue
+            if charted != version or names is None:
+                sure = False
+            elif EVERYWHERE in listening or not listening.isdisjoint(names):
+                return True
+        return False if sure else None
 
     def nodes(self) -> dict[str, int]:
         """How many filters each known node holds."""
         return {node: len(known.states) for node, known in self._nodes.items()}
 
-
-def _set_block(known: _Known, key: Key, state: int) -> None:
-    inner, group = key
-    if state == GONE:
-        del known.states[key]
-    else:
-        known.states[key] = state
-    if key == MAP:
-        return
-    if state != GONE:
-        known.blocks.setdefault(inner, set()).add(group[len(BLOCK) :])
-        return
-    left = known.blocks[inner]
-    left.discard(group[len(BLOCK) :])
-    if not left:
-        del known.blocks[inner]
+    def _set_block(self, known: _Known, key: Key, state: int) -> None:
+        inner, name = key[0], key[1][len(BLOCK) :]
+        before = key in known.states
+        if state == GONE:
+            del known.states[key]
+        else:
+            known.states[key] = state
+        if key == MAP or before == (state != GONE):
+            return
+        if is_spelled(name):
+            areas = known.areas.get(inner)
+            if areas is None:
+                areas = known.areas[inner] = ExactAreas(self.misread)
+            if state != GONE:
+                areas.add(name)
+                return
+            areas.remove(name)
+            if not areas:
+                del known.areas[inner]
+        elif state != GONE:
+            known.blocks.setdefault(inner, set()).add(name)
+        else:
+            left = known.blocks[inner]
+            left.discard(name)
+            if not left:
+                del known.blocks[inner]

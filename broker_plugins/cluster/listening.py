@@ -1,20 +1,23 @@
 """Where somebody listens: a message that happens somewhere goes to the nodes with a `$geo` subscription around there.
 
-What nodes announce of their filters says in which blocks of the map each is listened to. A node is left out of the way
-of a message only if all its filters for the topic are such filters, it has said so in terms of the very version of the
-map this node goes by, and nobody there listens in a block that the message touches. In all other cases a message goes
-where it would go without a map, so nothing is lost while blocks or listeners move; and it goes straight from the node
-it was published on, so it comes once, in order, and is acknowledged as any other.
+What nodes announce of their filters says in which areas, or else blocks of the map, each is listened to. A node is left
+out of the way of a message only if all its filters for the topic are such filters, it has said so exactly or in terms
+of the very version of the map this node goes by, and nobody there listens in an area that holds, or a block that
+touches, the place of the message. In all other cases a message goes where it would go without a map, so nothing is lost
+while blocks or listeners move; and it goes straight from the node it was published on, so it comes once, in order, and
+is acknowledged as any other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
+from broker_plugins.cluster.exact_areas import spell
 from broker_plugins.cluster.node import Part
 from broker_plugins.cluster.own_blocks import OwnBlocks
-from broker_plugins.geo.zones import solid
+from broker_plugins.geo.zones import index_space, solid
 from spatial_index import Circle, Point
 from spatial_index.region_cells import names_at, names_in
 from spatial_index.shapes import measured
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from broker_plugins.geo.spots import Spot
     from broker_plugins.places import Place
     from spatial_index import RegionTree
+    from spatial_index.spaces import Space
+
+log = logging.getLogger(__name__)
 
 WIDE = 1024
 """A message for an area with more blocks and cells than this goes to everybody who wants its topic."""
@@ -53,6 +59,7 @@ class Listening(Part):
         self._wanted: RegionTree | None = None
         """The version of the map that is to be announced in next."""
         self._changing = False
+        announcing.others.misread = self._misread
         regions.adopted.append(self._adopted)
 
     # Here.
@@ -60,6 +67,7 @@ class Listening(Part):
     def recovered(self) -> None:
         """Take in where subscriptions listen that were restored, and hear of others."""
         geo = self._regions.geo
+        self._space: Space = index_space(self.node.engine.space)
         if geo is not None:
             geo.placed = self._placed
             for spot in geo.spots():
@@ -99,6 +107,7 @@ class Listening(Part):
             self._announcing.announce_soon()
             return
         space = spot.group.space
+        spelled = None
         if isinstance(shape, Circle) and spot.moves:
             margin = shape.radius * MARGIN
             longest = space.longest_radius()
@@ -107,7 +116,8 @@ class Listening(Part):
             pieces = space.cover(shape.x, shape.y, min(shape.radius + margin, longest))
         else:
             pieces = measured(space, shape)[0]
-        self._own.put(spot, spot.group.inner, pieces)
+            spelled = spell(space, shape)
+        self._own.put(spot, spot.group.inner, pieces, spelled)
         self._announcing.announce_soon()
         message = self._regions.seen
         if spot.moves and message is not None and message.qos and message.sender is spot.session:
@@ -122,6 +132,10 @@ class Listening(Part):
 
     # To the others.
 
+    def _misread(self, why: str) -> None:
+        self.node.counters.unreadable += 1
+        log.warning("a node listens somewhere that cannot be read, which counts as everywhere: %s", why)
+
     def route(self, message: Message, nodes: dict[str, int]) -> dict[str, int]:
         """Leave out the nodes where nobody listens around the place of a message."""
         if message.retain or self._regions.geo is None:
@@ -132,16 +146,26 @@ class Listening(Part):
         place = self._regions.geo.place_of(message)
         if place is None:
             return nodes  # and the others will find none either, if they are configured alike
-        counters = self.node.counters
-        tree = self._regions.tree if self._regions.sure else None
-        names = None if tree is None else _names(tree, place)
-        if tree is None or names is None:
-            counters.region_unsure += len(local.keys() & nodes.keys())
+        if not self.node.fabric.ready:
+            self.node.counters.region_unsure += len(local.keys() & nodes.keys())
             return nodes
+        tree = self._regions.tree if self._regions.sure and self._announcing.others.by_blocks(local) else None
+        version, names = (None, None) if tree is None else (tree.version, _names(tree, place))
+        return self._listening(nodes, local, version, names, (self._space, place))
+
+    def _listening(
+        self,
+        nodes: dict[str, int],
+        local: dict[str, list[str]],
+        version: int | None,
+        names: set[str] | None,
+        at: tuple[Space, Place],
+    ) -> dict[str, int]:
+        counters, others = self.node.counters, self._announcing.others
         kept: dict[str, int] = {}
         for node, state in nodes.items():
             if node in local:
-                listens = self._announcing.others.listens(node, tree.version, local[node], names)
+                listens = others.listens(node, version, local[node], names, at)
                 if listens is False:
                     counters.region_spared += 1
                     continue

@@ -1,9 +1,14 @@
-"""In which blocks of the map this node's `$geo` subscriptions listen, kept right while they and the blocks move."""
+"""Where this node's `$geo` subscriptions listen, kept right while they and the blocks of the map move.
+
+Areas go by the blocks and cells of the map that they touch, or, where that is said, by a name that spells them out and
+is the same for every version of the map.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker_plugins.cluster.exact_areas import is_spelled
 from broker_plugins.cluster.interest import EVERYWHERE
 from spatial_index.region_cells import block_of_name, names_touched
 
@@ -17,15 +22,18 @@ MANY = 128
 """An area that takes more names of blocks and cells than this counts as everywhere."""
 MOST = 50_000
 """From so many filters in blocks on, new areas count as everywhere: what a node announces is bounded."""
+CHARACTERS = 524_288
+"""From so many characters in the names of areas that are spelled out on, new ones go by blocks."""
 SLICE = 50
 """Areas that are seen to in one step."""
 
 
 class _Area:
-    __slots__ = ("inner", "names", "pieces")
+    __slots__ = ("inner", "names", "pieces", "spelled")
 
     def __init__(self, inner: str) -> None:
         self.inner = inner
+        self.spelled: str | None = None
         self.pieces: Sequence[Box] = ()
         self.names: frozenset[str] = frozenset()
 
@@ -38,13 +46,23 @@ class OwnBlocks:
         many: how many names of blocks and cells one area may take before it counts as everywhere.
         most: how many filters in blocks may be announced.
         at_once: how many areas are seen to in one step when the map changes.
+        characters: how long the names of areas that are spelled out may be together.
     """
 
-    def __init__(self, wishes: OwnWishes, many: int = MANY, most: int = MOST, at_once: int = SLICE) -> None:
+    def __init__(
+        self,
+        wishes: OwnWishes,
+        many: int = MANY,
+        most: int = MOST,
+        at_once: int = SLICE,
+        characters: int = CHARACTERS,
+    ) -> None:
         self._wishes = wishes
         self._many = many
         self._most = most
         self._at_once = at_once
+        self._left = characters
+        """Characters that may still be spelled."""
         self._tree: RegionTree | None = None
         self._next: RegionTree | None = None
         """The version that is being prepared for."""
@@ -56,27 +74,30 @@ class OwnBlocks:
     def __len__(self) -> int:
         return len(self._areas)
 
-    def put(self, key: Hashable, inner: str, pieces: Sequence[Box]) -> None:
+    def put(self, key: Hashable, inner: str, pieces: Sequence[Box], spelled: str | None = None) -> None:
         """An area is there, or somewhere else now.
 
         Args:
             key: tells it from all others.
             inner: the filter whose messages are wanted in it.
             pieces: closed boxes with west <= east that cover it.
+            spelled: the name that spells it out, if it is to go by that rather than by blocks.
         """
         area = self._areas.get(key)
         if area is None:
             area = self._areas[key] = _Area(inner)
         area.pieces = pieces
+        self._spell(area, spelled)
         if self._next is not None:
             self._stale[key] = None
-        self._set(key, area, self._touched(self._tree, pieces) | self._touched(self._next, pieces))
+        self._set(key, area, self._touched(self._tree, area) | self._touched(self._next, area))
 
     def drop(self, key: Hashable) -> None:
         """An area is no more; one that is not known is none."""
         area = self._areas.pop(key, None)
         self._stale.pop(key, None)
         if area is not None:
+            self._spell(area, None)
             self._set(key, area, frozenset())
 
     def covers(self, key: Hashable, pieces: Iterable[Box]) -> bool:
@@ -103,7 +124,7 @@ class OwnBlocks:
             area = self._areas.get(key)
             if area is not None:
                 self._stale[key] = None
-                self._set(key, area, area.names | self._touched(tree, area.pieces))
+                self._set(key, area, area.names | self._touched(tree, area))
             if not number % self._at_once:
                 yield
 
@@ -119,7 +140,7 @@ class OwnBlocks:
             self._stale.pop(key, None)
             area = self._areas.get(key)
             if area is not None:
-                self._set(key, area, self._touched(self._tree, area.pieces) | self._touched(self._next, area.pieces))
+                self._set(key, area, self._touched(self._tree, area) | self._touched(self._next, area))
             if not number % self._at_once:
                 yield
 
@@ -136,10 +157,19 @@ class OwnBlocks:
         blocks.add(EVERYWHERE)  # it may be few blocks now
         return list(dict.fromkeys(key for name in blocks for key in self._by_block.get(name, ())))
 
-    def _touched(self, tree: RegionTree | None, pieces: Sequence[Box]) -> frozenset[str]:
+    def _spell(self, area: _Area, spelled: str | None) -> None:
+        """Let an area go by a name that spells it out, as long as there are characters left."""
+        self._left += len(area.spelled or "")
+        area.spelled = spelled if spelled is not None and len(spelled) <= self._left else None
+        self._left -= len(area.spelled or "")
+
+    def _touched(self, tree: RegionTree | None, area: _Area) -> frozenset[str]:
+        """The names of an area in a version of the map."""
+        if area.spelled is not None:
+            return frozenset((area.spelled,))
         if tree is None:
             return frozenset()
-        touched = names_touched(tree, pieces, self._many) if self._wishes.in_blocks < self._most else None
+        touched = names_touched(tree, area.pieces, self._many) if self._wishes.in_blocks < self._most else None
         return frozenset((EVERYWHERE,)) if touched is None else touched
 
     def _set(self, key: Hashable, area: _Area, names: frozenset[str]) -> None:
@@ -147,7 +177,7 @@ class OwnBlocks:
             self._wishes.listen(area.inner, name)
         for name in area.names - names:
             self._wishes.unlisten(area.inner, name)
-        before, after = set(map(block_of_name, area.names)), set(map(block_of_name, names))
+        before, after = _blocks(area.names), _blocks(names)
         for block in after - before:
             self._by_block.setdefault(block, {})[key] = None
         for block in before - after:
@@ -156,6 +186,11 @@ class OwnBlocks:
             if not here:
                 del self._by_block[block]
         area.names = names
+
+
+def _blocks(names: frozenset[str]) -> set[str]:
+    """The blocks that names are in; an area that is spelled out is in none."""
+    return {block_of_name(name) for name in names if not is_spelled(name)}
 
 
 def _contains(box: Box, other: Box) -> bool:
