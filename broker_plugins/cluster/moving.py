@@ -367,7 +367,7 @@ class Moving:
             except Refused as refused:
                 log.warning("client %s: subscription %r does not move: %s", session.client_id, text, refused)
             else:
-                engine.note_subscription(subscription, owed=False)
+                engine.note_subscription(subscription, owed=0)
 
     def leaves(self, client_id: str) -> bool:
         """Whether a session is on its way to another node."""

@@ -69,10 +69,11 @@ class Publishing(EngineCore):
             groups = selection.groups
         else:
             targets, groups = route.targets, route.groups
-        if self.feeds.count and not message.retain:
-            self.feeds.before_live(message, [session for session, _ in targets])
+        if self.feeds.count:
+            self.feeds.before_live(message, targets)
         self.counters.deliveries += len(targets)
-        if route.before or route.after or message.weight or self.hooks.delivered:
+        fed = message.retain and self.feeds.count
+        if route.before or route.after or message.weight or self.hooks.delivered or fed:
             self._deliver_watched(message, targets, groups, route)
         else:
             for session, granted in targets:
@@ -99,6 +100,8 @@ class Publishing(EngineCore):
             qos = min(granted, message.qos)  # [MQTT-3.8.4-6] [MQTT-3.3.5-1]
             if session.deliver(message, qos):
                 reached[session] = qos
+        if message.retain and self.feeds.count:
+            self.feeds.after_live(message, targets, reached)
         for hook in route.after:
             self._call(hook, message, reached)
         if message.weight or self.hooks.delivered:
@@ -122,8 +125,8 @@ class Publishing(EngineCore):
             for member in members:
                 if (yield from self._may_have(member.session, message)):
                     groups.setdefault(key, []).append(member)
-        if self.feeds.count and not message.retain:
-            self.feeds.before_live(message, [session for session, _ in allowed])
+        if self.feeds.count:
+            self.feeds.before_live(message, allowed)
         self.counters.deliveries += len(allowed)
         self._deliver_watched(message, allowed, groups, route)
         self._deliver_to_groups(message, groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,21 +61,33 @@ def _recover_sessions(engine: Engine, store: Store) -> None:
     for client, text, qos, order, owes in store.rows("subscriptions"):
         subscriptions[client].append((order, text, qos, owes))
         engine.subscriptions_made = max(engine.subscriptions_made, order)
+    fed, withheld = _topics_by_subscription(store, "fed"), _topics_by_subscription(store, "withheld")
     for client, left_at in store.rows("sessions"):
         session = Session(engine, client, clean=False)
         session.left_at = left_at or time.time()
         session.inbound = inbound.pop(client, None)
         engine.sessions[client] = session
-        mine = owed.pop(client, [])
-        queued = {message.topic: message.payload for message, _, retain, *_ in mine if retain}
-        session.restore(mine)
-        for order, text, qos, owes in sorted(subscriptions.pop(client, [])):
+        session.restore(owed.pop(client, []))
+        for order, text, qos, owes in sorted(subscriptions.pop(client, []), key=itemgetter(0, 1)):
             subscription = _recover_subscription(engine, session, text, qos, order)
-            if subscription is not None and owes:
-                engine.feeds.begin(subscription, queued)
+            held = withheld.get((client, text), ())
+            if subscription is not None and (owes or held):
+                engine.feeds.go_on(subscription, owes, fed.pop((client, text), ()), held)
+                withheld.pop((client, text), None)
+    for table, rest in (("fed", fed), ("withheld", withheld)):
+        for (client, text), topics in rest.items():
+            for topic in topics:
+                store.delete(table, (client, text, topic))
     for number, message in messages.items():
         if not message.stored_refs:
             store.delete("messages", (number,))
+
+
+def _topics_by_subscription(store: Store, table: str) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for client, text, topic in store.rows(table):
+        found[client, text].append(topic)
+    return found
 
 
 def _recover_subscription(engine: Engine, session: Session, text: str, qos: int, order: int) -> Subscription | None:

@@ -108,6 +108,14 @@ class Cursor:
                 fixed.append(level)
             self._at = "\0".join(fixed)
 
+    def skip_to(self, topic: str) -> None:
+        """Go on behind a topic that the cursor gave in a former life."""
+        self._at, self._seek = _key(topic), False
+
+    def skip_all(self) -> None:
+        """Go to the end."""
+        self._at = None
+
     def passed(self, topic: str) -> bool:
         """Whether the cursor is beyond a topic (or at its end): what it will not give any more."""
         if self._at is None:

@@ -30,6 +30,8 @@ RETRY_S: Final = 1.0
 TABLES: Final = {
     "sessions": (("client", "left_at"), 1),
     "subscriptions": (("client", "filter", "qos", "position", "owed"), 2),
+    "fed": (("client", "filter", "topic"), 3),
+    "withheld": (("client", "filter", "topic"), 3),
     "messages": (("id", "topic", "payload", "qos"), 1),
     "deliveries": (("client", "position", "message", "qos", "retain", "packet_id", "state"), 2),
     "inbound": (("client", "packet_id", "held"), 2),

@@ -43,7 +43,7 @@ class Subscribing(Publishing):
                 log.info("client %s: subscription %r refused: %s", session.client_id, text, refused)
                 codes.append(SUBSCRIBE_FAILED)
             else:
-                self.note_subscription(subscription, owed=True)
+                self.note_subscription(subscription, owed=1)
                 codes.append(subscription.qos)
                 made.append(subscription)
             yield None
@@ -123,11 +123,14 @@ class Subscribing(Publishing):
         for hook in self.hooks.subscribed:
             self._call(hook, subscription)
 
-    def note_subscription(self, subscription: Subscription, owed: bool) -> None:
-        """Keep a subscription of a persistent session, and whether it is still owed retained messages."""
+    def note_subscription(self, subscription: Subscription, owed: int | str) -> None:
+        """Keep a subscription of a persistent session, and what it is still owed of the retained messages.
+
+        That is nothing, all of them (1), or those behind the topic that its feed has come to.
+        """
         session = subscription.session
         if self.store is not None and session.persistent and not session.ended:
-            row = (subscription.qos, subscription.order, int(owed))
+            row = (subscription.qos, subscription.order, owed)
             self.store.put("subscriptions", (session.client_id, subscription.text), row)
 
     def unsubscribe(self, session: Session, texts: list[str]) -> Generator[Awaitable[Any] | None, Any, None]:
@@ -138,6 +141,7 @@ class Subscribing(Publishing):
                 self.subscription_count -= 1
                 self.feeds.end(subscription)
                 self._unindex(subscription)
+                self.feeds.forget(subscription)
                 if self.store is not None and session.persistent:
                     self.store.delete("subscriptions", (session.client_id, text))
             yield None

@@ -38,8 +38,8 @@ class Subscription:
         """The plugin that indexes this subscription itself; the engine then leaves it out of its tree."""
         self.detail: Any = None
         """What that plugin keeps with it."""
-        self.held = 0
-        """How many retained messages plugins owe it (see `Feeds.hold`)."""
+        self.held: set[str] | None = None
+        """Topics whose retained message plugins owe it (see `Feeds.hold`)."""
 
     def __repr__(self) -> str:
         return f"Subscription({self.session.client_id!r}, {self.text!r}, qos={self.qos})"

@@ -139,7 +139,7 @@ class RetainedPlugin(Plugin):
         if not promise.send_now:
             self.counters.deferred += 1
             if not known:
-                self._engine.feeds.hold(subscription)
+                self._engine.feeds.hold(subscription, message.topic)
         self._arm()
         return not promise.send_now
 
@@ -316,13 +316,13 @@ class RetainedPlugin(Plugin):
             self._left(debt.session, persistent=session is not None and session.persistent)
 
     def _release(self, debt: Debt) -> None:
-        """A debt is over: its subscriptions need not be fed again after a crash."""
+        """A debt is over: its subscriptions need not be sent it after a crash."""
         session = self._engine.sessions.get(debt.session)
         if session is not None:
             for text in debt.filters:
                 subscription = session.subscriptions.get(text)
-                if subscription is not None and subscription.held:
-                    self._engine.feeds.release(subscription)
+                if subscription is not None:
+                    self._engine.feeds.release(subscription, debt.topic)
 
     def _cancel(self, debts: Iterable[Debt]) -> None:
         for debt in debts:

@@ -175,7 +175,7 @@ def test_subscribing_again_never_extends_a_deadline() -> None:
     assert shown(desk, "a") == []
     desk.clock.advance(4.0)
     assert shown(desk, "a") == ["d/x=1 retained"]
-    assert desk.engine.sessions["a"].subscriptions["d/x"].held == 0
+    assert desk.engine.sessions["a"].subscriptions["d/x"].held is None
 
 
 def test_subscribing_again_may_bring_it_nearer() -> None:
