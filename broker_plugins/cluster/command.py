@@ -64,7 +64,7 @@ def configuration(number: int, arguments: argparse.Namespace, servers: list[str]
     """The configuration of one node: that of `locus broker`, on a port of its own, with the cluster plugin last."""
     import yaml
 
-    from broker_plugins.command import DEFAULT_CONFIGURATION
+    from broker_plugins.configuration import DEFAULT_CONFIGURATION
 
     chosen: dict[str, Any] = yaml.safe_load(DEFAULT_CONFIGURATION.read_text(encoding="utf-8"))
     address = f"127.0.0.1:{arguments.port + number}"

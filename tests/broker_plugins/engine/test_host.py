@@ -71,7 +71,7 @@ def test_a_stock_broker_with_the_example_configuration(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "amqtt.scripts.broker_script", "-c", str(file)],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(REPOSITORY)},
+        env={"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'examples/plugin'}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
