@@ -2,8 +2,10 @@
 
 The world is that of the reproduction (`benchmarks/reproduction/mobile_world.py`): half of the clients linger in slow
 regions, half roam. Each is a real roaming client with a connection of its own: it reports where it is once a round,
-listens around itself, and goes where `$locus/handover` sends it. The same world runs with blocks that are only split
-and merged by load (Q), and with slow regions kept whole (Q+R), as `spark_jobs.mine_regions` would propose them.
+listens around itself, and goes where `$locus/handover` sends it; not all at once, but each at its own moment of the
+round. The same world runs three times: with blocks that are only split and merged by load (Q); with slow regions beside
+them, as `spark_jobs.mine_regions` would propose them (Q+R); and with the slow regions alone, nothing split, and all of
+the rest one block (R). The last is no R-tree of users as in the simulation: in a broker a place must be somebody's.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ BORDER = 15.0
 LISTENS = 15
 """How far around itself a client listens."""
 EVENTS, SMALLEST, LARGEST = 20, 20.0, 120.0
-ROUND_S = 2.0
+MOMENTS = 8
+"""Moments of a round at which clients report."""
 CONNECTING = 200
 """Clients that connect at once."""
-SEED = 1
+SCHEMES = ("R", "Q", "Q+R")
 SETTLE_S = 60.0
 
 
@@ -48,6 +51,7 @@ class City:
         moves: blocks that got another owner.
         handovers: clients that went to another node.
         forwarded: messages between nodes.
+        needed: what they would be if each event went once to each node with a client that got it.
         retransmissions: messages that came twice over a handover, and were left out.
         delivered: events that reached clients.
         published: events.
@@ -58,6 +62,7 @@ class City:
     moves: float
     handovers: float
     forwarded: float
+    needed: int
     retransmissions: float
     delivered: int
     published: int
@@ -67,10 +72,11 @@ class City:
 class Walker:
     """A roaming client, as small as it can be."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, reached: set[tuple[bytes, int]]) -> None:
         self.name = name
         self.delivered = 0
         self.moving = False
+        self._reached = reached
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] | None = None
 
@@ -78,7 +84,7 @@ class Walker:
         """Connect to a node, with the session there is; the node it was on lets go of it."""
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
-        transport, _ = await loop.create_connection(lambda: Visit(self), "127.0.0.1", port)
+        transport, _ = await loop.create_connection(lambda: Visit(self, port), "127.0.0.1", port)
         flags = b"\x04\x00\x00\x00"  # a session that is kept, no keep-alive
         transport.write(packet(0x10, text("MQTT") + flags + text(self.name)))
         await self._ready
@@ -110,10 +116,11 @@ class Walker:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
-    def heard(self, topic: bytes, payload: bytes) -> None:
-        """A message came."""
+    def heard(self, topic: bytes, payload: bytes, port: int) -> None:
+        """A message came from the node at a port."""
         if topic != b"$locus/handover":
             self.delivered += 1
+            self._reached.add((payload, port))
         elif not self.moving:
             self.moving = True
             port = int(json.loads(payload)["address"].rpartition(":")[2])
@@ -129,8 +136,9 @@ class Walker:
 class Visit(asyncio.Protocol):
     """One connection of a walker."""
 
-    def __init__(self, walker: Walker) -> None:
+    def __init__(self, walker: Walker, port: int) -> None:
         self._walker = walker
+        self._port = port
         self._rest = b""
 
     def data_received(self, data: bytes) -> None:
@@ -156,66 +164,82 @@ class Visit(asyncio.Protocol):
     def _packet(self, first: int, body: bytes) -> None:
         if first >> 4 == 3:
             end = 2 + int.from_bytes(body[:2])
-            self._walker.heard(body[2:end], body[end:])
+            self._walker.heard(body[2:end], body[end:], self._port)
         else:
             self._walker.answered()
 
 
-def run(users: int, rounds: int, *, with_regions: bool, progress: Callable[[str], None]) -> City:
-    """Let a world live on three nodes."""
-    name = "Q+R" if with_regions else "Q"
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How large a world is, and how long it is watched."""
+
+    users: int = 5_000
+    rounds: int = 15
+    round_s: float = 2.0
+
+
+def run(scheme: str, settings: Settings, seed: int, progress: Callable[[str], None]) -> City:
+    """Let a world live on three nodes whose map follows one of the `SCHEMES`."""
+    users, round_s = settings.users, settings.round_s
     with tempfile.TemporaryDirectory(prefix="locus-city-") as directory:
-        world = MobileWorld(MobileWorldSettings(users=users), SEED)
-        boxes = watched_regions(world)
+        world = MobileWorld(MobileWorldSettings(users=users), seed)
         proposal = Path(directory) / "regions.json"
-        chosen = boxes if with_regions else []
-        proposal.write_text(json.dumps({"format": 1, "regions": [{"box": list(box)} for box in chosen]}))
+        watched = watched_regions(world)  # for every scheme: watching moves the world
+        boxes = watched if "R" in scheme else []
+        proposal.write_text(json.dumps({"format": 1, "regions": [{"box": list(box)} for box in boxes]}))
         cluster = {
             # A client reports once a round: so a block is meant for as many reports a second.
-            "block_capacity": CAPACITY * users / 1000 / ROUND_S,
+            "block_capacity": CAPACITY * users / 1000 / round_s,
             "block_border": BORDER,
-            "weigh_s": ROUND_S,
+            "weigh_s": round_s,
             "slow_regions_file": str(proposal),
-            "handover_pause_s": ROUND_S,
+            "handover_pause_s": round_s,
         }
+        if "Q" not in scheme:
+            cluster |= {"block_depth": 0, "max_blocks": 1}
         with nodes(3, cluster, {"plane": [0, 0, SIDE, SIDE]}) as running:
-            return asyncio.run(_live(name, world, running, rounds, progress))
+            return asyncio.run(_live(f"{scheme}, world {seed}", world, running, settings, progress))
 
 
-async def _live(name: str, world: MobileWorld, running: Nodes, rounds: int, progress: Callable[[str], None]) -> City:
+async def _live(
+    name: str, world: MobileWorld, running: Nodes, settings: Settings, progress: Callable[[str], None]
+) -> City:
+    rounds, round_s = settings.rounds, settings.round_s
     ports = [broker.port for broker in running.brokers]
-    users = world.settings.users
-    walkers = [Walker(f"walker-{number}") for number in range(users)]
+    users = settings.users
+    reached: set[tuple[bytes, int]] = set()
+    walkers = [Walker(f"walker-{number}", reached) for number in range(users)]
     for start in range(0, users, CONNECTING):
         some = walkers[start : start + CONNECTING]
         await asyncio.gather(*(each.go(ports[(start + at) % 3]) for at, each in enumerate(some)))
         await asyncio.gather(*(each.listen() for each in some))
-    town = [Walker(f"town-{number}") for number in range(3)]
+    town = [Walker(f"town-{number}", reached) for number in range(3)]
     for number, each in enumerate(town):
         await each.go(ports[number])
-    await _settle(name, world, walkers, running, progress)
+    await _settle(name, world, walkers, running, round_s, progress)
     names = ("block_moves", "handovers", "forwarded", "retransmissions")
     before = {each: await asyncio.to_thread(running.counted, each) for each in names}
     heard_before = sum(each.delivered for each in walkers)
     blocks, reports = [], 0
     for number in range(rounds):
-        began = time.perf_counter()
         world.step()
-        reports += _report(world, walkers)
-        for at, (west, south, east, north) in enumerate(world.events(EVENTS, SMALLEST, LARGEST)):
+        events = world.events(EVENTS, SMALLEST, LARGEST)
+        reports += await _report(world, walkers, round_s)
+        for at, (west, south, east, north) in enumerate(events):
             topic = f"world/events/@area:{west:.2f},{south:.2f},{east:.2f},{north:.2f}"
-            town[at % 3].publish(topic, b"event")
+            town[at % 3].publish(topic, b"%d" % (number * EVENTS + at))
         blocks.append(await asyncio.to_thread(running.counted, "blocks") / 3)
         if number % 10 == 0:
             progress(f"cluster city {name}: round {number} of {rounds}, {blocks[-1]:.0f} blocks")
-        await asyncio.sleep(max(0.0, ROUND_S - (time.perf_counter() - began)))
-    await asyncio.sleep(ROUND_S)  # for what is on its way
+    await asyncio.sleep(round_s)  # for what is on its way
+    needed = sum(port != ports[int(event) % EVENTS % 3] for event, port in reached)
     after = {each: await asyncio.to_thread(running.counted, each) for each in names}
     return City(
         float(np.mean(blocks)),
         (after["block_moves"] - before["block_moves"]) / 3,  # every node counts each
         after["handovers"] - before["handovers"],
         after["forwarded"] - before["forwarded"],
+        needed,
         after["retransmissions"] - before["retransmissions"],
         sum(each.delivered for each in walkers) - heard_before,
         rounds * EVENTS,
@@ -223,21 +247,36 @@ async def _live(name: str, world: MobileWorld, running: Nodes, rounds: int, prog
     )
 
 
-def _report(world: MobileWorld, walkers: list[Walker]) -> int:
-    return sum(each.tell(*place) for each, place in zip(walkers, world.places.tolist(), strict=True))
+async def _report(world: MobileWorld, walkers: list[Walker], round_s: float) -> int:
+    """Let everybody tell where it is, some at each moment of a round."""
+    told, places = 0, world.places.tolist()
+    for moment in range(MOMENTS):
+        began = time.perf_counter()
+        told += sum(walkers[at].tell(*places[at]) for at in range(moment, len(walkers), MOMENTS))
+        await asyncio.sleep(max(0.0, round_s / MOMENTS - (time.perf_counter() - began)))
+    return told
 
 
 async def _settle(
-    name: str, world: MobileWorld, walkers: list[Walker], running: Nodes, progress: Callable[[str], None]
+    name: str,
+    world: MobileWorld,
+    walkers: list[Walker],
+    running: Nodes,
+    round_s: float,
+    progress: Callable[[str], None],
 ) -> None:
-    """Tell where everybody is until the map follows: for three rounds as many blocks, give or take a thirtieth."""
-    deadline = time.monotonic() + SETTLE_S + 20 * ROUND_S
-    still, last = 0, -1.0
+    """Tell where everybody is until the map follows.
+
+    For three rounds as many blocks, give or take a thirtieth, and hardly anybody who is sent elsewhere.
+    """
+    deadline = time.monotonic() + SETTLE_S + 20 * round_s
+    still, last, gone = 0, -1.0, 0.0
     while still < 3:
         if time.monotonic() > deadline:
-            raise LoadError(f"the map did not settle within {SETTLE_S + 20 * ROUND_S:g} s")
-        _report(world, walkers)
-        await asyncio.sleep(ROUND_S)
+            raise LoadError(f"the map did not settle within {SETTLE_S + 20 * round_s:g} s")
+        await _report(world, walkers, round_s)
         blocks = await asyncio.to_thread(running.counted, "blocks") / 3
-        still, last = (still + 1 if abs(blocks - last) <= blocks / 30 else 0), blocks
+        handovers = await asyncio.to_thread(running.counted, "handovers")
+        at_rest = abs(blocks - last) <= blocks / 30 and handovers - gone <= len(walkers) / 500
+        still, last, gone = (still + 1 if at_rest else 0), blocks, handovers
         progress(f"cluster city {name}: {blocks:.0f} blocks, settling")
