@@ -54,10 +54,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run `locus` with the given words (those of the process by default) and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
-        prog="locus", description="An MQTT broker that knows where, how well and in what order."
+        prog="locus",
+        description="An MQTT broker that knows where, how well and in what order.",
+        epilog="`locus COMMAND --help` lists the options of a command.",
     )
     parser.add_argument("--version", action="version", version=f"locus {installed_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
     command: Command | None = None
     for name, (path, summary) in COMMANDS.items():
@@ -65,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
         if name == asked:
             command = cast("Command", importlib.import_module(path))
             command.add_arguments(subparser)
+    if not words:
+        parser.print_help()
+        return 2
     arguments = parser.parse_args(words)
     assert command is not None  # argparse refuses any other word
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clients.machine import importable, installed, locus_listens, nats_program, who_listens, why_no_java, why_taken
+from clients.options import port_number
 
 if TYPE_CHECKING:
     import argparse
@@ -79,10 +80,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `locus doctor`."""
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--host", default="127.0.0.1", help="address whose ports are looked at (%(default)s)")
-    parser.add_argument("-p", "--port", type=int, default=1883, help="port of the broker (%(default)s)")
-    parser.add_argument("--websocket-port", type=int, default=8083, metavar="PORT", help="of WebSockets (%(default)s)")
-    parser.add_argument("--dashboard-port", type=int, default=8080, metavar="PORT", help="of the page (%(default)s)")
-    parser.add_argument("--metrics-port", type=int, default=9464, metavar="PORT", help="of Prometheus (%(default)s)")
+    parser.add_argument("-p", "--port", type=port_number, default=1883, help="port of the broker (%(default)s)")
+    parser.add_argument(
+        "--websocket-port", type=port_number, default=8083, metavar="PORT", help="of WebSockets (%(default)s)"
+    )
+    parser.add_argument(
+        "--dashboard-port", type=port_number, default=8080, metavar="PORT", help="of the page (%(default)s)"
+    )
+    parser.add_argument(
+        "--metrics-port", type=port_number, default=9464, metavar="PORT", help="of Prometheus (%(default)s)"
+    )
     parser.add_argument("--data", type=Path, default=Path(), metavar="DIR", help="where a broker keeps its data (.)")
 
 

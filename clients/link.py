@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+import ssl
 import threading
 import time
 from concurrent.futures import Future
@@ -123,10 +125,7 @@ class Link:
             try:
                 self._paho.connect(self._broker.host, self._broker.port, self._broker.keepalive_s)
             except OSError as error:
-                raise ConnectError(
-                    f"cannot reach a broker at {self._broker}: {error}; does one listen there? "
-                    "(`locus broker` starts one on port 1883)"
-                ) from error
+                raise ConnectError(f"cannot reach a broker at {self._broker}: {_why_not_reached(error)}") from error
             self._paho.loop_start()
             with self._connected:
                 self._connected.wait_for(lambda: self._up or self._refusal is not None, deadline - time.monotonic())
@@ -405,6 +404,18 @@ class Link:
             answer = self._leaving.pop(packet_id, None)
         if answer is not None:
             answer.set_result(None)
+
+
+def _why_not_reached(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        trusted = "say whom to trust (cafile), and call the broker as its certificate does"
+        return f"its certificate is not trusted: {error.verify_message}; {trusted}"
+    if isinstance(error, ssl.SSLError):
+        return f"{reason}; is it TLS that it expects on this port?"
+    if isinstance(error, socket.gaierror):
+        return f"{reason}; is that its name?"
+    return f"{reason}; does one listen there? (`locus broker` starts one on port 1883)"
 
 
 def _acknowledged(info: mqtt.MQTTMessageInfo, deadline: float) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PASSWORD_VARIABLE = "LOCUS_PASSWORD"  # noqa: S105 - the name of a variable, not a password
+HIGHEST_PORT = 65_535
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m)?")
 _SECONDS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), None: Fraction(1)}
 
@@ -32,7 +33,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.conflict_handler = "resolve"
     group = parser.add_argument_group("connection")
     group.add_argument("-h", "--host", default="127.0.0.1", help="the broker (%(default)s)")
-    group.add_argument("-p", "--port", type=int, help="its port (1883; 8883 with TLS, 8083 with --websockets)")
+    group.add_argument("-p", "--port", type=port_number, help="its port (1883; 8883 with TLS, 8083 with --websockets)")
     group.add_argument("-i", "--id", default="", metavar="NAME", help="client identifier (the broker chooses)")
     group.add_argument("-u", "--username", metavar="NAME", help="user name")
     group.add_argument(
@@ -97,6 +98,13 @@ def guarded(command: str, work: Callable[[], int]) -> int:
     except OSError as error:
         print(f"locus {command}: {error}", file=sys.stderr)
     return 1
+
+
+def port_number(text: str) -> int:
+    """A port one can connect to, or listen on."""
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= HIGHEST_PORT):
+        raise argparse.ArgumentTypeError(f"'{text}' is no port: 1 to {HIGHEST_PORT} are")
+    return int(text)
 
 
 def seconds(text: str) -> float:

@@ -10,6 +10,7 @@ import time
 
 from clients.city.simulation import Simulation
 from clients.city.town import Town
+from clients.options import port_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.conflict_handler = "resolve"  # -h is the host, as in all commands that talk to a broker
     group = parser.add_argument_group("connection")
     group.add_argument("-h", "--host", default="127.0.0.1", help="the broker (%(default)s)")
-    group.add_argument("-p", "--port", type=int, default=1883, help="its port (%(default)s)")
+    group.add_argument("-p", "--port", type=port_number, default=1883, help="its port (%(default)s)")
     group.add_argument(
         "--nodes", type=at_least_one, default=1, metavar="N", help="spread over N nodes, on this port and the next (1)"
     )

@@ -13,6 +13,7 @@ from clients.city.command import add_size, at_least_one
 from clients.demo.plan import DemoError, planned
 from clients.demo.processes import STOP_IN_VAIN_S, STOP_S, Guard
 from clients.demo.show import Show
+from clients.options import port_number
 
 if TYPE_CHECKING:
     import argparse
@@ -28,13 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="DIR", help="keep data and logs here (a directory that is removed in the end)"
     )
     ports = parser.add_argument_group("ports", "All are ports of 127.0.0.1.")
-    ports.add_argument("-p", "--port", type=int, default=1883, help="the broker; further nodes follow (%(default)s)")
-    ports.add_argument("--websocket-port", type=int, default=8083, metavar="PORT", help="WebSockets (%(default)s)")
-    ports.add_argument("--dashboard-port", type=int, default=8080, metavar="PORT", help="the page (%(default)s)")
     ports.add_argument(
-        "--metrics-port", type=int, default=9464, metavar="PORT", help="Prometheus; further nodes follow (%(default)s)"
+        "-p", "--port", type=port_number, default=1883, help="the broker; further nodes follow (%(default)s)"
     )
-    ports.add_argument("--nats-port", type=int, default=4222, metavar="PORT", help="NATS, for nodes (%(default)s)")
+    ports.add_argument(
+        "--websocket-port", type=port_number, default=8083, metavar="PORT", help="WebSockets (%(default)s)"
+    )
+    ports.add_argument(
+        "--dashboard-port", type=port_number, default=8080, metavar="PORT", help="the page (%(default)s)"
+    )
+    ports.add_argument(
+        "--metrics-port",
+        type=port_number,
+        default=9464,
+        metavar="PORT",
+        help="Prometheus; further nodes follow (%(default)s)",
+    )
+    ports.add_argument(
+        "--nats-port", type=port_number, default=4222, metavar="PORT", help="NATS, for nodes (%(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     except DemoError as error:
         print(f"locus demo: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"locus demo: {error}", file=sys.stderr)
+        where = f"{error.filename}: {error.strerror}; choose another directory with --data" if error.filename else error
+        print(f"locus demo: {where}", file=sys.stderr)
     return 1
 
 
