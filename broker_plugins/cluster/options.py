@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from dataclasses import dataclass, field
 from typing import Any
 
 from broker_plugins.cluster.causal_rules import read_rules
 from broker_plugins.engine import EngineError
+from broker_plugins.node_name import default_node
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -109,7 +109,7 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         self.address = self.address or os.environ.get("LOCUS_ADDRESS", "")
-        self.node = self.node or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
+        self.node = self.node or default_node()
         for option in ("node", "cluster"):
             value = getattr(self, option)
             if not _NAME.fullmatch(value):

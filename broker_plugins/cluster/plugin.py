@@ -91,6 +91,11 @@ class ClusterPlugin(Plugin):
         self.inheriting = Inheriting(self.node, self.moving, self.notes)
         self.parts += [self.inheriting, self.notes]
 
+    @property
+    def node_name(self) -> str:
+        """What this broker is called; other plugins call it the same."""
+        return self.node.name
+
     # The life of the broker.
 
     def start(self, engine: Engine) -> None:

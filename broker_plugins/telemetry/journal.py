@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker_plugins.telemetry.schema import VERSION
+from broker_plugins.telemetry.schema import NODE_PATTERN, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ DIRECTORY: Final = ".journal"
 ROLL_BYTES: Final = 1 << 20
 """Size from which a file is followed by another."""
 _FRAME: Final = struct.Struct("<II")
-_NAME = re.compile(r"(?P<node>[A-Za-z0-9][A-Za-z0-9_.]{0,63})-(?P<incarnation>\d{1,19})-(?P<number>\d{6,19})\.journal")
+_NAME = re.compile(rf"{NODE_PATTERN}-" r"(?P<incarnation>\d{1,19})-(?P<number>\d{6,19})\.journal")
 _encode = msgspec.msgpack.Encoder().encode
 
 

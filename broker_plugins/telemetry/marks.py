@@ -17,7 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from broker_plugins.telemetry.journal import DIRECTORY
-from broker_plugins.telemetry.schema import TABLES
+from broker_plugins.telemetry.schema import NODE_PATTERN, TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SIZE: Final = 4_096
 _PAIR: Final = struct.Struct("<QQ")
 _PLACES: Final = {name: 16 * number for number, name in enumerate(TABLES)}  # tables are only ever added at the end
-_NAME = re.compile(r"(?P<node>[A-Za-z0-9][A-Za-z0-9_.]{0,63})-(?P<incarnation>\d{1,19})\.marks")
+_NAME = re.compile(rf"{NODE_PATTERN}-" r"(?P<incarnation>\d{1,19})\.marks")
 
 
 class Marks:

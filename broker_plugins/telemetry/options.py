@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import socket
 from dataclasses import dataclass, field
 
 from broker_plugins.telemetry.schema import SchemaError, check_node, table
@@ -18,7 +16,8 @@ class TelemetryOptions:
     spool_dir: str = "telemetry"
     """Directory of the segments; made if it is missing."""
     node: str = ""
-    """Name of this broker in every record; the host's name if it is empty."""
+    """Name of this broker in every record; if it is empty its name in the cluster, or else the machine's. Where the
+    cluster has a name for it, this is the same or empty."""
     shares: dict[str, float] = field(default_factory=dict)
     """By table, the share of events that is recorded, 0 to 1; all where it is not said. Records tell their weight."""
     max_messages_per_s: int = 2_000
@@ -47,9 +46,8 @@ class TelemetryOptions:
     """Time between two attempts to write while the spool cannot be written."""
 
     def __post_init__(self) -> None:
-        if not self.node:
-            self.node = re.sub(r"[^A-Za-z0-9_.]", "_", socket.gethostname()).lstrip("_.")[:64] or "broker"
-        check_node(self.node)
+        if self.node:
+            check_node(self.node)
         for name, share in self.shares.items():
             table(name)
             if not 0.0 <= share <= 1.0:

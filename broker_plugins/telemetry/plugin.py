@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from broker_plugins.engine import Plugin
 from broker_plugins.engine.errors import EngineError
 from broker_plugins.geo import GeoPlugin
+from broker_plugins.node_name import default_node
 from broker_plugins.places import PayloadCounters, Payloads, PlaceFinder, PlaceRule
 from broker_plugins.telemetry.keeping import Keeping
 from broker_plugins.telemetry.metering import Metering
 from broker_plugins.telemetry.options import TelemetryCounters, TelemetryOptions
 from broker_plugins.telemetry.pace import PACE_S, in_share
 from broker_plugins.telemetry.recorder import Recorder
-from broker_plugins.telemetry.schema import TABLES
+from broker_plugins.telemetry.schema import TABLES, SchemaError, check_node
 from broker_plugins.telemetry.spool import Spool, SpoolError
 from broker_plugins.telemetry.writer import Writer
 
@@ -83,14 +84,15 @@ class TelemetryPlugin(Plugin):
         """Open the spool and begin to record.
 
         Raises:
-            EngineError: pyarrow is not installed.
+            EngineError: pyarrow is not installed, or this broker has a name that no record can bear.
         """
         self._engine = engine
         if not self.options.enabled:
             return
         try:
+            self.options.node = self._name_of(engine)
             spool = Spool(Path(self.options.spool_dir), self.options.node, self.incarnation)
-        except SpoolError as error:
+        except (SpoolError, SchemaError) as error:
             raise EngineError(str(error)) from error
         self._keeping = Keeping(spool.directory, self.incarnation, self.options, self.counters)
         self._keeping.open()
@@ -110,6 +112,16 @@ class TelemetryPlugin(Plugin):
         self._metering.start(engine, self._writer)
         self._timers["pace"] = engine.loop.call_later(PACE_S, self._keep_pace)
         self._timers["roll"] = engine.loop.call_later(self.options.roll_s, self._roll)
+
+    def _name_of(self, engine: Engine) -> str:
+        """This broker's name in every record: the one the others of its cluster know it by."""
+        names = {getattr(plugin, "node_name", None) for plugin in engine.hooks.plugins} - {None}
+        name = next(iter(names), None)
+        if name is not None and self.options.node not in ("", name):
+            raise EngineError(
+                f"node: {self.options.node!r} in telemetry is {name!r} in the cluster: leave it out in telemetry"
+            )
+        return check_node(name or self.options.node or default_node())
 
     def stop(self) -> None:
         """Write what there is; what still comes while connections are closed is written in `close`."""

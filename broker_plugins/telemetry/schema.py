@@ -288,9 +288,13 @@ def table(name: str) -> Table:
 
 # Segments.
 
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")  # Spark overlooks what starts with a dot or an underscore
+NODE_PATTERN: Final = r"(?P<node>[A-Za-z0-9][A-Za-z0-9_.-]{0,63})"
+"""A node at the start of a file's name. Whatever dashes it has, it ends before the last ones, which part numbers."""
+# Spark overlooks files that start with a dot or an underscore; between dots of a JetStream subject there is something.
+_NODE = re.compile(r"(?=.{1,64}$)[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _SEGMENT = re.compile(
-    r"(?P<node>[A-Za-z0-9][A-Za-z0-9_.]{0,63})-(?P<incarnation>\d{1,19})-(?P<first>\d{12,19})-(?P<last>\d{12,19})"
+    rf"{NODE_PATTERN}-"
+    r"(?P<incarnation>\d{1,19})-(?P<first>\d{12,19})-(?P<last>\d{12,19})"
     r"-v(?P<version>\d{1,6})\.parquet"
 )
 
@@ -320,14 +324,29 @@ class Segment:
 
 
 def check_node(name: str) -> str:
-    """A node's name, if it can stand in the name of a segment.
+    """A node's name, if it can stand in the name of a segment, in a topic and in a JetStream subject as it is.
 
     Raises:
         SchemaError: it cannot.
     """
     if not _NODE.fullmatch(name):
-        raise SchemaError(f"node {name!r}: use up to 64 letters, digits, dots and underscores, a letter or digit first")
+        raise SchemaError(
+            f"node {name!r}: use up to 64 letters, digits, dashes, underscores and single dots between them, a letter"
+            " or digit first"
+        )
     return name
+
+
+def node_of(name: str) -> str:
+    """Whose segment a file is, whatever the version of its schema.
+
+    Raises:
+        SchemaError: it is no segment's name.
+    """
+    match = _SEGMENT.fullmatch(name)
+    if match is None:
+        raise SchemaError(f"{name!r} is no segment: expected <node>-<incarnation>-<first>-<last>-v<version>.parquet")
+    return match["node"]
 
 
 def parse_segment(name: str) -> Segment:

@@ -20,6 +20,7 @@ from broker_plugins.telemetry.schema import (
     SchemaError,
     Segment,
     hour_of,
+    node_of,
     parse_segment,
     table,
 )
@@ -240,11 +241,13 @@ class Spool:
         """Remove what a broker that was killed left half written, and hours that are empty and over."""
         this_hour = f"hour={hour_of(int(now_s * 1e6))}"
         for directory in self.directory.glob("table=*/hour=*"):
-            for path in directory.glob(f".{self.node}-*"):
+            for path in directory.glob(f".{self.node}-*.parquet"):
                 try:
+                    if node_of(path.name[1:]) != self.node:
+                        continue
                     if path.stat().st_mtime < now_s - TEMPORARY_AGE_S:
                         path.unlink()
-                except FileNotFoundError:
+                except (FileNotFoundError, SchemaError):
                     continue
             if _HOUR.fullmatch(directory.name) and directory.name < this_hour:
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
@@ -12,8 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.peers import BrokerDidNotStartError
+from broker_plugins.cluster.options import ClusterOptions
+from broker_plugins.engine import EngineError, Hooks
+from broker_plugins.engine.hooks import HookTable
 from broker_plugins.telemetry import TABLES, parse_segment
 from broker_plugins.telemetry.options import TelemetryOptions
+from broker_plugins.telemetry.plugin import TelemetryPlugin
 from broker_plugins.telemetry.schema import SchemaError
 from tests.broker_plugins.smart import GEO, RANKED
 from tests.brokers import ALLOW_ANONYMOUS, RunningBroker, locus
@@ -295,3 +300,46 @@ def test_without_pyarrow_the_broker_says_what_to_install(tmp_path: Path, monkeyp
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         TelemetryOptions(**options)
+
+
+def named(tmp_path: Path, options: dict[str, Any], in_cluster: str | None) -> str:
+    """What a telemetry plugin calls its broker, beside a plugin that knows another name for it or not."""
+
+    class Clustered(Hooks):
+        node_name = in_cluster
+
+    plugin = TelemetryPlugin(SimpleNamespace(config=TelemetryOptions(spool_dir=str(tmp_path), **options)))
+    return plugin._name_of(SimpleNamespace(hooks=HookTable([plugin, Clustered()])))
+
+
+def test_a_broker_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "broker-1")
+    assert ClusterOptions().node == "broker-1"
+    assert named(tmp_path, {}, None) == "broker-1"
+    assert named(tmp_path, {}, "node-2") == "node-2"
+    assert named(tmp_path, {"node": "node-3"}, None) == "node-3"
+    assert named(tmp_path, {"node": "node-3"}, "node-3") == "node-3"
+    with pytest.raises(EngineError, match=r"'a' in telemetry is 'b' in the cluster: leave it out"):
+        named(tmp_path, {"node": "a"}, "b")
+    with pytest.raises(SchemaError, match="letters, digits, dashes"):
+        named(tmp_path, {}, "_b")
+
+
+@pytest.mark.parametrize("host", ["gate.example.org", "_x y", "..", "été"])
+def test_a_machine_of_any_name_has_one_that_fits(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert named(tmp_path, {}, None) == ClusterOptions().node
+
+
+def test_records_carry_the_name_with_its_dash(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with (
+        locus(plugins=plugins(spool, node="broker-1"), directory=tmp_path) as broker,
+        connect(broker.port, "c") as client,
+    ):
+        client.send(publish("t", b"m"))
+        client.messages_until_ping()
+        wait_for(lambda: bool(rows(spool, "publishes")), "a record", 60)
+    no_gaps(spool)
+    assert {row["node"] for row in rows(spool, "publishes")} == {"broker-1"}
+    assert {parse_segment(path.name).node for path in spool.rglob("*.parquet")} == {"broker-1"}

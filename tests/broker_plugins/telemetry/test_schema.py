@@ -19,10 +19,13 @@ from broker_plugins.telemetry import (
     SchemaError,
     Segment,
     hour_of,
+    node_of,
     parse_segment,
     partition,
     table,
 )
+from broker_plugins.telemetry.journal import JournalName, parse_name
+from broker_plugins.telemetry.marks import incarnation_of
 from broker_plugins.telemetry.schema import check_node
 
 REPOSITORY = Path(__file__).parents[3]
@@ -69,7 +72,7 @@ def test_a_table_that_is_not_there_is_refused_by_name() -> None:
 
 
 @given(
-    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,30}(\.[A-Za-z0-9_-]{1,30})?", fullmatch=True),
     st.integers(0, 2**63 - 1),
     st.integers(1, 2**62),
     st.integers(0, 10**6),
@@ -77,6 +80,9 @@ def test_a_table_that_is_not_there_is_refused_by_name() -> None:
 def test_what_a_name_is_made_of_is_read_from_it(node: str, incarnation: int, first: int, more: int) -> None:
     segment = Segment(check_node(node), incarnation, first, first + more)
     assert parse_segment(segment.name) == segment
+    assert node_of(segment.name) == node
+    assert parse_name(str(JournalName(node, incarnation, first))) == JournalName(node, incarnation, first)
+    assert incarnation_of(f"{node}-{incarnation}.marks", node) == incarnation
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,9 @@ def test_a_newer_segment_is_refused_with_a_remedy() -> None:
         parse_segment(Segment("n", 1, 1, 1, VERSION + 1).name)
 
 
-@pytest.mark.parametrize("name", ["", "a-b", "a/b", "ä", "_a", "x" * 65])
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a/b", "a+", "#", "a b", "a*", "ä", "_a", ".a", "a..b", "a.", "a\n", "x" * 65]
+)
 def test_a_node_whose_name_would_not_fit_is_refused(name: str) -> None:
     with pytest.raises(SchemaError, match="letters, digits"):
         check_node(name)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_plugins.telemetry import TABLES, Kind, hour_of, parse_segment
+from broker_plugins.telemetry import TABLES, Kind, Segment, hour_of, parse_segment
 from broker_plugins.telemetry.spool import HOUR_US, Batch, Spool, SpoolError, by_hour
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_hours_that_are_empty_and_leftovers_of_a_crash_are_cleared_away(tmp_path
     now_s = NOON / 1e6 + 7_200
     (path,) = spool.write(batch_of("positions", [NOON]))
     _age(path, now_s, 50)
-    torn, fresh = path.parent / ".n-1-torn", path.parent.parent / "hour=2026-05-04T14" / ".n-1-fresh"
+    torn, fresh = (path.parent.parent / f"hour=2026-05-04T{hour}" / f".{path.name}" for hour in (12, 14))
     fresh.parent.mkdir()
     for hidden, age in ((torn, 4_000), (fresh, 1)):
         hidden.write_bytes(b"half")
@@ -140,3 +140,15 @@ def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SpoolError, match=r"pip install 'locus-mqtt\[telemetry\]'"):
         Spool(tmp_path, "n", 1)
+
+
+def test_a_node_leaves_alone_what_one_of_a_longer_name_writes(tmp_path: Path) -> None:
+    directory = tmp_path / "table=publishes" / "hour=2026-05-04T09"
+    directory.mkdir(parents=True)
+    mine, other = (directory / f".{Segment(node, 1, 1, 1).name}" for node in ("a", "a-1"))
+    for path in (mine, other):
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))
+    Spool(tmp_path, "a", 2).retain(1e9, 1e9, 1 << 30)
+    assert not mine.exists()
+    assert other.exists()
