@@ -18,7 +18,7 @@ def rate(value: float | None) -> str:
         return NOTHING
     if abs(value) >= 100 or value == round(value):
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2g}"
+    return f"{value:.1f}".removesuffix(".0") if abs(value) >= 10 else f"{value:.2g}"
 
 
 def size(value: float | None) -> str:

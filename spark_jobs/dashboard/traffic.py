@@ -28,6 +28,8 @@ COUNTERS: Final = (
     "bytes/sent",
 )
 """Counters that are worth a rate."""
+FLOWS: Final = ("publishes_per_s", "deliveries_per_s", "drops_per_s")
+"""Of these a place has some, or it is quiet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +129,12 @@ class Metrics:
         return node
 
     def places(self, scope: str) -> list[tuple[str, str, Window]]:
-        """Node, key and last window of the prefixes or cells, the busiest first."""
-        found = [(node, key, window) for (node, kind, key), window in self._places.items() if kind == scope]
+        """Node, key and last window of the prefixes or cells where something flows, the busiest first."""
+        found = [
+            (node, key, window)
+            for (node, kind, key), window in self._places.items()
+            if kind == scope and any(window.get(name) for name in FLOWS)
+        ]
         return sorted(found, key=lambda entry: -(entry[2].get("publishes_per_s") or 0.0))
 
     def series(self, value: str, width: str = "10s", node: str | None = None) -> list[tuple[float, float | None]]:
@@ -141,6 +147,16 @@ class Metrics:
                 before = sums.get(window.start_s)
                 sums[window.start_s] = before if found is None else (before or 0.0) + found
         return sorted(sums.items())
+
+    def mean(self, value: str, weight: str, width: str = "10s") -> list[tuple[float, float | None]]:
+        """A value over time that is a mean already, over all nodes: each counts as much as it has of the weight."""
+        sums: dict[float, tuple[float, float]] = {}
+        for each in self.nodes.values():
+            for window in each.windows.get(width, ()):
+                found, heavy = window.get(value), window.get(weight) or 0.0
+                whole, weighed = sums.get(window.start_s, (0.0, 0.0))
+                sums[window.start_s] = (whole, weighed) if found is None else (whole + found * heavy, weighed + heavy)
+        return [(at_s, whole / weighed if weighed else None) for at_s, (whole, weighed) in sorted(sums.items())]
 
     def worst(self, value: str, width: str = "10s") -> list[tuple[float, float | None]]:
         """A value over time, of the node where it is largest: quantiles do not add up."""

@@ -127,7 +127,7 @@ class Table(ui.element, component="static/table.js"):
 
     Args:
         title: what it shows.
-        columns: the label and kind of each: text, code, number, when, share or state.
+        columns: the label and kind of each: text, code, number, value (a number as a rule), when, share or state.
         empty: said where there are no rows.
     """
 

@@ -359,7 +359,10 @@ export default {
         c.lineWidth = 1.5;
         c.strokeRect(x + 1, y + 1, x2 - x - 2, y2 - y - 2);
         c.globalAlpha = 1;
-        if (x2 - x > 70 && y2 - y > 34) this.write(c, owner, (x + x2) / 2, y2 - 9, c.fillStyle);
+        if (x2 - x < 70 || y2 - y < 34) continue;
+        c.globalAlpha = 0.65; // fences and alerts have names as well
+        this.write(c, owner, (x + x2) / 2, y2 - 9, c.fillStyle);
+        c.globalAlpha = 1;
       }
     },
     drawFence(c, name, rings) {
@@ -381,6 +384,8 @@ export default {
     write(c, text, x, y, colour) {
       c.font = "600 12px system-ui, sans-serif";
       c.textAlign = "center";
+      const half = c.measureText(text).width / 2 + 4;
+      if (x > -half && x < this.size[0] + half) x = Math.max(half, Math.min(this.size[0] - half, x)); // whole, or not at all
       c.lineWidth = 4;
       c.strokeStyle = this.colour.halo;
       c.strokeText(text, x, y);

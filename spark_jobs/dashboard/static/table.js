@@ -9,7 +9,7 @@ export default {
           <tr v-for="(row, i) in rows" :key="i">
             <td v-for="(c, j) in columns" :key="c.label" :class="'lt-' + c.kind">
               <span v-if="c.kind === 'share' && row[j] !== null" class="lt-bar" :title="row[j]">
-                <i :style="{ width: Math.max(2, Math.min(100, row[j] * 100)) + '%' }"></i><b>{{ percent(row[j]) }}</b>
+                <i :style="{ '--share': Math.max(3, Math.min(100, row[j] * 100)) + '%' }"></i><b>{{ percent(row[j]) }}</b>
               </span>
               <span v-else-if="c.kind === 'state'" class="lt-pill" :class="'lt-pill-' + row[j]">{{ row[j] }}</span>
               <template v-else>{{ row[j] === null ? "–" : row[j] }}</template>

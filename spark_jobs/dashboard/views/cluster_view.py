@@ -193,6 +193,8 @@ def causal_row(group: CausalGroup) -> list[Any]:
 
 def fact_said(value: Any) -> str:
     """A fact in a line of bounded length."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return shown if len(shown) <= 300 else f"{shown[:299]}…"
 

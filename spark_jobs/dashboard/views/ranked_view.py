@@ -59,7 +59,7 @@ def show(desk: Desk) -> None:
             mean = matches.mean_accuracy()
             total, nobody, rate = matches.total, matches.unmatched, matches.rate(now_s)
             points = matches.accuracies()
-            spark = metrics.series("match_width_mean")
+            spark = metrics.mean("match_width_mean", "matches")
             per_10s = metrics.total("matches")
             wishes = {r.name: matches.wish_of(r.name) for receipt in latest for r in receipt.receivers}
         explain.show(not total)

@@ -67,7 +67,7 @@ class TrafficView:
             with panel("The broker's own counters", "As it publishes them under $SYS/broker/."):
                 self._counters = Table(
                     "Counters",
-                    {"Topic": "code", "Value": "number"},
+                    {"Topic": "code", "Value": "value"},
                     "None have come: the broker may run without its SysTopicsPlugin.",
                 )
         self._now()

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 SECONDS = 90.0
 """How long anything may take: other work may be going on."""
+LOADS = 5
+"""How often a page is loaded whose loading was cut off."""
 ARTEFACTS = REPOSITORY / "test-artefacts" / "dashboard"
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""Chromium drops what it is loading, from this machine too, when an interface of the machine gets another address."""
 
 
 def chromium_path() -> str | None:
@@ -92,7 +96,10 @@ class Visit:
         self.page: Page = self.context.new_page()
         self.problems: list[str] = []
         self.foreign: list[str] = []
-        self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)
+        self.cut_off = 0
+        """Requests that ended because something about the machine's network changed."""
+        self.page.on("console", lambda m: self._complaint(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("requestfailed", lambda request: self._failed(request.failure))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self._note(request.url))
         self.page.on("websocket", lambda socket: self._note(socket.url))
@@ -102,9 +109,27 @@ class Visit:
         if not url.startswith((f"http://{own}/", f"ws://{own}/", "data:", "blob:")):
             self.foreign.append(url)
 
+    def _complaint(self, text: str) -> None:
+        if NETWORK_CHANGED not in text:
+            self.problems.append(text)
+
+    def _failed(self, reason: str | None) -> None:
+        self.cut_off += reason == NETWORK_CHANGED
+
     def go(self, path: str) -> Page:
         """Open a view and wait until it is there."""
-        self.page.goto(f"{self.address}{path}")
+        from playwright.sync_api import Error
+
+        for attempt in range(LOADS):
+            before = self.cut_off
+            try:
+                self.page.goto(f"{self.address}{path}")
+            except Error as error:
+                if NETWORK_CHANGED not in str(error) or attempt + 1 == LOADS:
+                    raise
+                continue
+            if self.cut_off == before:
+                break
         self.page.wait_for_selector("#content h1", state="attached")
         return self.page
 
@@ -112,11 +137,11 @@ class Visit:
         """The text of an element that tests look for."""
         return self.page.locator(f"[data-mark={mark}]").inner_text()
 
-    def wait(self, condition: Any, what: str) -> None:
+    def wait(self, condition: Any, what: str, seconds: float = SECONDS) -> None:
         """Wait while the browser goes on."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"waited {SECONDS:g} s for {what}, in vain; problems: {self.problems}"
+            assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}, in vain; problems: {self.problems}"
             self.page.wait_for_timeout(100)
 
     def check(self) -> None:
@@ -124,10 +149,10 @@ class Visit:
         assert self.foreign == []
         assert self.problems == []
 
-    def shoot(self, name: str) -> None:
-        """Keep a picture."""
+    def shoot(self, name: str, *, whole: bool = False) -> None:
+        """Keep a picture, of the whole page or of what fits on the screen."""
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=ARTEFACTS / f"{name}.png")
+        self.page.screenshot(path=ARTEFACTS / f"{name}.png", full_page=whole)
 
     def close(self) -> None:
         self.context.close()

@@ -8,7 +8,7 @@ from broker_plugins.cluster.causal_groups import STATUS_TOPIC
 from broker_plugins.cluster.regions import TOPIC
 from spark_jobs.dashboard.board import Board
 from spark_jobs.dashboard.regions import CAUSAL_TOPIC, REGIONS_TOPIC, read_causal, read_regions
-from spark_jobs.dashboard.views.cluster_view import causal_row, node_rows
+from spark_jobs.dashboard.views.cluster_view import causal_row, fact_said, node_rows
 
 BLOCKS = [
     {"id": "0", "box": [0, 0, 10, 10], "owner": "n1", "load": 40.0},
@@ -55,3 +55,7 @@ def test_what_is_neither_is_passed_over() -> None:
     found = read_regions(b'{"blocks": [5, {"box": [1, 2], "owner": "n"}, {"box": [0, 0, 1, 1], "owner": 7}]}')
     assert found is not None
     assert found.blocks == ()
+
+
+def test_facts_are_whole_numbers_where_they_are_whole() -> None:
+    assert [fact_said(value) for value in (29.0, 0.5, "seven", {"a": 1})] == ["29", "0.5", "seven", '{"a": 1}']

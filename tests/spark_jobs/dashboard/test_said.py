@@ -9,7 +9,7 @@ from spark_jobs.dashboard import said
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "–"), (0, "0"), (0.123, "0.12"), (7.0, "7"), (12.34, "12.3"), (1234.5, "1,234")],
+    [(None, "–"), (0, "0"), (0.123, "0.12"), (7.0, "7"), (12.34, "12.3"), (11.96, "12"), (1234.5, "1,234")],
 )
 def test_rates(value: float | None, shown: str) -> None:
     assert said.rate(value) == shown

@@ -57,6 +57,24 @@ def test_prefixes_are_listed_busiest_first_and_go_when_they_are_removed() -> Non
     assert [key for _, key, _ in metrics.places("prefix")] == ["a"]
 
 
+def test_prefixes_where_nothing_flows_are_not_listed() -> None:
+    metrics = Metrics()
+    metrics.take(
+        "locus/metrics/n1/10s/prefix/locus", window(1, publishes_per_s=0.0, positions=360.0), 1.0, retained=False
+    )
+    assert metrics.places("prefix") == []
+
+
+def test_means_of_nodes_are_weighed_and_not_added_up() -> None:
+    metrics = Metrics()
+    metrics.take("locus/metrics/n1/10s", window(1, matches=3.0, match_width_mean=0.2), 1.0, retained=False)
+    metrics.take("locus/metrics/n2/10s", window(1, matches=1.0, match_width_mean=0.6), 1.0, retained=False)
+    metrics.take("locus/metrics/n1/10s", window(2), 1.0, retained=False)
+    (_, mean), (_, nothing) = metrics.mean("match_width_mean", "matches")
+    assert mean == pytest.approx(0.3)
+    assert nothing is None
+
+
 def test_what_is_kept_is_bounded() -> None:
     metrics = Metrics()
     for number in range(MOST_NODES + 5):
