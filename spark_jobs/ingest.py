@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment
 from spark_jobs.keep import Keep, add_keep_arguments, keep_of
 from spark_jobs.lake import Lake
-from spark_jobs.ledger import write_whole
+from spark_jobs.landing import LANDED, LANDED_DDL, clear_landing, land, note_sequences
 from spark_jobs.merging import FAN_IN, merge
 from spark_jobs.retention import drop
 from spark_jobs.segments import NotASegmentError, inspect
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-LANDED: Final = "hour=landed"
-"""Where segments from JetStream lie until they are in the lake."""
 GONE: Final = "it was removed while it was read"
 
 
@@ -130,6 +128,9 @@ class Ingestion:
     ) -> StreamingQuery:
         """Start a query over a JetStream stream instead: segments land in the spool's directory, then they are taken.
 
+        Where the stream has dropped segments it goes on with the next one: what was in them is counted, as `skipped`
+        segments and, since records are numbered, as missing ones.
+
         Args:
             servers: the NATS servers, with commas.
             stream: the stream that `spark_jobs.ship` fills.
@@ -139,8 +140,10 @@ class Ingestion:
         from spark_jobs.jetstream_source import LocusSource
 
         self._spark.dataSource.register(LocusSource)
+        clear_landing(self.spool, self.ledger.refused)
         shipped = self._spark.readStream.format("locus").option("servers", servers).option("stream", stream)
         shipped = shipped.option("table", "segments").option("segmentsAtOnce", str(segments_at_once))
+        shipped = shipped.option("failOnDataLoss", "false")
         return self._start(shipped.load(), self.land, "jetstream", trigger_s)
 
     def _start(
@@ -158,16 +161,20 @@ class Ingestion:
         query = self._query()
         if query == self.ledger.query and number <= self.ledger.batch:
             return
-        paths = []
-        for row in shipped.toArrow().to_pylist():
-            directory = self.spool / f"table={Path(row['table']).name}" / LANDED
-            path = directory / (Path(row["name"]).name or f"unnamed-{row['stream_sequence']}")
-            write_whole(path, row["body"])
-            paths.append(path)
-        if not paths:
+        spool = self.spool
+        landed = shipped.mapInArrow(lambda batches: land(spool, batches), LANDED_DDL).collect()
+        if not landed:
             return
-        self.take(paths, query, number)
-        self._remove_landed(str(path) for path in paths)
+        sequences = [int(row.stream_sequence) for row in landed]
+
+        def note(ledger: Ledger) -> None:
+            ledger.query, ledger.batch = query, number
+            skipped = note_sequences(ledger, sequences)
+            if skipped:
+                log.warning("%d segments were dropped by the stream before they were read: let it keep more", skipped)
+
+        self.take([Path(row.path) for row in landed], note)
+        self._remove_landed(row.path for row in landed)
 
     def _take_refused(self) -> None:
         """Take segments that were refused, where this program is newer than the one that refused them."""
@@ -191,18 +198,22 @@ class Ingestion:
         query = self._query()
         if query == self.ledger.query and number <= self.ledger.batch:
             return
-        self.take([self.spool / row.path for row in paths.collect()], query, number)
 
-    def take(self, paths: Iterable[Path], query: str | None = None, batch: int | None = None) -> Commit:
-        """Take files in as one commit."""
+        def note(ledger: Ledger) -> None:
+            ledger.query, ledger.batch = query, number
+
+        self.take([self.spool / row.path for row in paths.collect()], note)
+
+    def take(self, paths: Iterable[Path], note: Callable[[Ledger], None] | None = None) -> Commit:
+        """Take files in as one commit; `note` may add to the ledger that makes it."""
         began = time.monotonic()
         ordered = sorted(set(paths), key=lambda path: path.name)
         torn: dict[Path, str] = {}
         while (tried := self._try(ordered, torn)) is None:
             pass  # some could not be read: without them, others may have to bring what they have in common
         ledger, commit = tried
-        if query is not None and batch is not None:
-            ledger.query, ledger.batch = query, batch
+        if note is not None:
+            note(ledger)
         self.lake.commit(ledger)
         self.ledger = ledger
         self._move_aside()
@@ -341,7 +352,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lake", type=Path, required=True, help="the directory the tables go to")
     parser.add_argument("--once", action="store_true", help="take what is there and end")
     parser.add_argument("--trigger-s", type=float, default=1.0, help="how often to look for segments (1)")
-    parser.add_argument("--files-at-once", type=int, default=1_000, help="segments in a micro-batch at most (1000)")
+    parser.add_argument(
+        "--files-at-once", type=int, help="segments in a micro-batch at most (1000; 200 from JetStream)"
+    )
     add_keep_arguments(parser)
     parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
     arguments = parser.parse_args(argv)
@@ -355,9 +368,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     trigger_s = None if arguments.once else arguments.trigger_s
     if arguments.nats is None:
-        query: StreamingQuery = ingestion.start(trigger_s, arguments.files_at_once)
+        query: StreamingQuery = ingestion.start(trigger_s, arguments.files_at_once or 1_000)
     else:
-        query = ingestion.start_from_jetstream(arguments.nats, arguments.stream, trigger_s, arguments.files_at_once)
+        at_once = arguments.files_at_once or 200
+        query = ingestion.start_from_jetstream(arguments.nats, arguments.stream, trigger_s, at_once)
     try:
         query.awaitTermination()
     except KeyboardInterrupt:

@@ -8,8 +8,10 @@ parallel; there is no consumer at the server whose state could differ. Segments 
 
 Options: `servers`; `stream` (locus-telemetry); `table`, whose records are the rows, or `segments` for the segments as
 they are (`stream_sequence`, `table`, `name`, `body`), which `spark_jobs.ingest --nats` reads; `segmentsAtOnce`, how
-many a micro-batch may have (200); `parallel`, in how many parts it is read (2); `failOnDataLoss` (true), whether to
-stop where the stream no longer has what is to be read next.
+many a micro-batch may have (200); `parallel`, in how many parts it is read (2); `patienceS`, how long a micro-batch
+that has begun waits for a NATS that is away (600): between two of them it is waited for as long as it takes;
+`failOnDataLoss` (true), whether to stop where the stream no longer has what is to be read next: it was purged, reached
+its limits, or was removed and made again. If false, that is logged, and reading goes on with what there is.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from broker_plugins.telemetry.schema import Table, parse_segment, table
-from spark_jobs.jetstream import STREAM, Shipped, bounds, read_range
+from spark_jobs.jetstream import STREAM, NatsAwayError, Shipped, StreamState, bounds, read_range, state_of
 from spark_jobs.segments import ARROW_TYPES
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Options:
     segments_at_once: int
     parallel: int
     fail_on_data_loss: bool
+    patience_s: float = 600.0
 
     @classmethod
     def of(cls, options: Any) -> Options:
@@ -71,7 +74,7 @@ class Options:
         if options["table"] != SEGMENTS:
             table(options["table"])
         numbers = {}
-        for name, default in (("segmentsAtOnce", "200"), ("parallel", "2")):
+        for name, default in (("segmentsAtOnce", "200"), ("parallel", "2"), ("patienceS", "600")):
             text = options.get(name, default)
             if not text.isdigit() or int(text) < 1:
                 raise BadOptionError(f"option {name} is {text!r}: give a whole number above 0")
@@ -79,15 +82,25 @@ class Options:
         fail = options.get("failOnDataLoss", "true").lower()
         if fail not in ("true", "false"):
             raise BadOptionError(f"option failOnDataLoss is {fail!r}: give true or false")
-        stream = options.get("stream", STREAM)
         return cls(
             options["servers"],
-            stream,
+            options.get("stream", STREAM),
             options["table"],
             numbers["segmentsAtOnce"],
             numbers["parallel"],
             fail == "true",
+            numbers["patienceS"],
         )
+
+    def lost(self, what: str) -> None:
+        """Something that is to be read is gone.
+
+        Raises:
+            DataLossError: the query is to stop then.
+        """
+        if self.fail_on_data_loss:
+            raise DataLossError(f"{what}: let it keep more, or go on without them: failOnDataLoss=false")
+        log.warning("%s", what)
 
 
 class Span(InputPartition):
@@ -122,16 +135,27 @@ def batches_of(shipped: Shipped, of_table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def read_span(options: Options, span: Span) -> Iterator[pa.RecordBatch]:
-    """The rows of one part of the stream."""
+    """The rows of one part of the stream.
+
+    Raises:
+        DataLossError: the stream dropped some of it since it was decided to read it.
+    """
+    wanted = None if options.table == SEGMENTS else options.table
+    found = read_range(options.servers, options.stream, span.after, span.upto, wanted, options.patience_s)
+    if span.upto > span.after:
+        # Asked afterwards: what the stream had then, it had while it was read.
+        now = state_of(options.servers, options.stream, options.patience_s)
+        if now.first > span.after + 1:
+            options.lost(f"of the stream {options.stream}, sequences from {span.after + 1} on were dropped unread")
     if options.table == SEGMENTS:
-        for shipped in read_range(options.servers, options.stream, span.after, span.upto, None):
+        for shipped in found:
             columns = [[shipped.sequence], [shipped.table], [shipped.name], [shipped.body]]
             types = [pa.int64(), pa.string(), pa.string(), pa.binary()]
             arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, ["stream_sequence", "table", "name", "body"])
         return
     of_table = table(options.table)
-    for shipped in read_range(options.servers, options.stream, span.after, span.upto, options.table):
+    for shipped in found:
         yield from batches_of(shipped, of_table)
 
 
@@ -175,54 +199,81 @@ class LocusReader(DataSourceReader):
 
 
 class LocusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the stream from offset to offset."""
+    """Reads the stream from offset to offset. An offset says how far, and in which stream: one may be made again."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: int | None = None
+        self._away = False
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def _state(self) -> StreamState:
+        return state_of(self._options.servers, self._options.stream, self._options.patience_s)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Before the first segment that the stream still has."""
-        return {"sequence": bounds(self._options.servers, self._options.stream)[0] - 1}
+        state = self._state()
+        return {"sequence": state.first - 1, "created": state.created}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """So many segments in a micro-batch."""
         return ReadMaxFiles(self._options.segments_at_once)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """How far to read next: what there is, within the limit.
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How far to read next: what there is, within the limit; nothing more while NATS is away.
 
         Raises:
             DataLossError: the stream has dropped what is next.
         """
-        first, last = bounds(self._options.servers, self._options.stream)
+        options = self._options
+        try:
+            state = state_of(options.servers, options.stream, 0.0)
+        except NatsAwayError as error:
+            if not self._away:
+                self._away = True
+                log.warning("%s; what it has is read when it is back", error)
+            return start
+        self._away = False
         after = int(start["sequence"])
-        if after + 1 < first:
-            lost = f"the stream {self._options.stream} begins at {first}, sequences from {after + 1} on are gone"
-            if self._options.fail_on_data_loss:
-                raise DataLossError(f"{lost}: let it keep more, or go on without them: failOnDataLoss=false")
-            log.warning("%s", lost)
-        if self._target is not None:
-            last = min(last, self._target)
-        if isinstance(limit, ReadMaxFiles):
-            last = min(last, max(after, first - 1) + limit.max_files)
-        elif not isinstance(limit, ReadAllAvailable):
-            last = min(last, max(after, first - 1) + self._options.segments_at_once)
-        return {"sequence": max(last, after)}
+        if _made_again(start, state):
+            options.lost(
+                f"the stream {options.stream} was made again at {state.created}, of the one before sequences from "
+                f"{after + 1} on were not read"
+            )
+            after = state.first - 1
+        elif after + 1 < state.first:
+            options.lost(f"the stream {options.stream} begins at {state.first}, sequences from {after + 1} on are gone")
+        last = state.last if self._target is None else min(state.last, self._target)
+        if not isinstance(limit, ReadAllAvailable):
+            most = limit.max_files if isinstance(limit, ReadMaxFiles) else options.segments_at_once
+            last = min(last, max(after, state.first - 1) + most)
+        return {"sequence": max(last, after), "created": state.created}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the stream ends now."""
-        self._target = bounds(self._options.servers, self._options.stream)[1]
+        self._target = self._state().last
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """The end of the stream, for Spark's progress."""
-        return {"sequence": bounds(self._options.servers, self._options.stream)[1]}
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The end of the stream, for Spark's progress; unknown while NATS is away."""
+        try:
+            state = state_of(self._options.servers, self._options.stream, 0.0)
+        except NatsAwayError:
+            return None
+        return {"sequence": state.last, "created": state.created}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Parts of what lies between two offsets."""
-        return spans(int(start["sequence"]), int(end["sequence"]), self._options.parallel)
+        after, upto = int(start["sequence"]), int(end["sequence"])
+        if start.get("created") != end.get("created") and (start.get("created") or after > upto):
+            after = 0  # another stream: from its beginning
+        return spans(after, upto, self._options.parallel)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         assert isinstance(partition, Span)
         return read_span(self._options, partition)
+
+
+def _made_again(start: dict[str, Any], state: StreamState) -> bool:
+    """Whether an offset is of another stream than there is now; an old offset does not say, but may lie beyond it."""
+    created = start.get("created")
+    return (bool(created) and created != state.created) or int(start["sequence"]) > state.last

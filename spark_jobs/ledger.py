@@ -82,6 +82,7 @@ class Counts(msgspec.Struct):
         quarantined: files put aside because they are torn, or no segments.
         refused: segments of a newer schema, left where they are until the program is updated.
         vanished: segments that were gone before they could be read; what was in them is missing.
+        skipped: likewise, segments that the JetStream stream had dropped.
     """
 
     rows: int = 0
@@ -90,6 +91,7 @@ class Counts(msgspec.Struct):
     quarantined: int = 0
     refused: int = 0
     vanished: int = 0
+    skipped: int = 0
 
 
 class Ledger(msgspec.Struct):
@@ -106,6 +108,7 @@ class Ledger(msgspec.Struct):
         counts: what was done so far.
         tables: by table, records taken.
         dropped: by table, the commit up to which its records were dropped for being too old or too many.
+        stream_sequence: how far the JetStream stream was read, where there is one.
     """
 
     commit: int = 0
@@ -118,6 +121,7 @@ class Ledger(msgspec.Struct):
     counts: Counts = msgspec.field(default_factory=Counts)
     tables: dict[str, int] = {}
     dropped: dict[str, int] = {}
+    stream_sequence: int = 0
 
     @property
     def watermark_us(self) -> int | None:
