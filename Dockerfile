@@ -12,7 +12,11 @@ COPY broker_plugins broker_plugins
 COPY clients clients
 COPY spark_jobs spark_jobs
 COPY benchmarks benchmarks
-RUN python -m pip install --no-cache-dir --disable-pip-version-check '.[cluster,telemetry]'
+# Of Arrow only what works on files stays: a third of it speaks other protocols, or is tests.
+RUN python -m pip install --no-cache-dir --disable-pip-version-check '.[cluster,telemetry]' \
+    && cd "$(python -c 'import pyarrow; print(pyarrow.__path__[0])')" \
+    && rm -rf tests include src *flight* *s3* \
+    && cd / && python -c 'import pyarrow.compute, pyarrow.dataset, pyarrow.parquet'
 COPY docker/broker.yaml docker/nats.conf /etc/locus/
 RUN useradd --system --uid 1883 --home-dir /data --no-create-home locus \
     && mkdir /data /telemetry /lake && chown locus:locus /data /telemetry /lake
@@ -21,7 +25,8 @@ WORKDIR /data
 FROM base AS pipeline
 RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/*
-RUN cd /src && python -m pip install --no-cache-dir --disable-pip-version-check '.[spark,cluster,dashboard]'
+RUN cd /src && python -m pip install --no-cache-dir --disable-pip-version-check '.[spark,cluster,dashboard]' \
+    && rm -rf "$(python -c 'import pandas; print(pandas.__path__[0])')/tests"
 USER locus
 EXPOSE 7077 8080
 CMD ["locus", "pipeline", "--spool", "/telemetry", "--lake", "/lake"]
