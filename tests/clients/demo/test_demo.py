@@ -30,9 +30,9 @@ class Demo:
     lines: list[str] = field(default_factory=list)
     reader: threading.Thread | None = None
 
-    def wait_for(self, words: str) -> str:
+    def wait_for(self, words: str, patience_s: float = PATIENCE_S) -> str:
         """The line with these words, once it is there."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             more_may_come = self.reader is not None and self.reader.is_alive()
             for line in list(self.lines):
@@ -40,7 +40,7 @@ class Demo:
                     return line
             assert more_may_come, "\n".join(self.lines)
             time.sleep(0.05)
-        raise AssertionError(f"{words!r} was not said within {PATIENCE_S:g} s:\n" + "\n".join(self.lines))
+        raise AssertionError(f"{words!r} was not said within {patience_s:g} s:\n" + "\n".join(self.lines))
 
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -51,11 +51,13 @@ def demo(*words: str, nodes: int = 1, read: bool = True, **environment: str):
     """A demonstration on free ports; `words` are further ones of the command."""
     while True:
         port, metrics = free_port(), free_port()
-        ports = [*range(port, port + nodes), *range(metrics, metrics + nodes), free_port(), free_port()]
+        ports = [*range(port, port + nodes), *range(metrics, metrics + nodes)]
+        ports += [free_port() for _ in range(3)]
         if len(set(ports)) == len(ports) and all(map(is_free, ports)):
             break
     command = [sys.executable, "-m", "clients.cli", "demo", "--port", str(port), "--metrics-port", str(metrics)]
-    command += ["--websocket-port", str(ports[-1]), "--nats-port", str(ports[-2]), "--nodes", str(nodes), *words]
+    command += ["--websocket-port", str(ports[-1]), "--nats-port", str(ports[-2]), "--dashboard-port", str(ports[-3])]
+    command += ["--nodes", str(nodes), *words]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
     )
