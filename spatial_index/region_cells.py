@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spatial_index.spaces import checked_box
+from spatial_index.spaces import Box, checked_box
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from spatial_index.region_tree import RegionTree
-    from spatial_index.spaces import Box
 
 LEVELS = 5
 """The finest ruling has two to this power cells a side."""
 FEW = 24
 """Cells of one block that are named one by one."""
+ROUNDING = 1e-9
+"""Cells are taken to be this part wider where it is asked what touches them."""
 
 
 def block_of_name(name: str) -> str:
@@ -37,18 +38,21 @@ def names_at(tree: RegionTree, x: float, y: float) -> set[str]:
     return _names(block.id, _part(x, box.west, box.east), _part(y, box.south, box.north))
 
 
-def names_touched(tree: RegionTree, pieces: Iterable[Box], most: int) -> frozenset[str] | None:
+def names_touched(
+    tree: RegionTree, pieces: Iterable[Box], most: int, touches: Callable[[Box], bool] | None = None
+) -> frozenset[str] | None:
     """Names that cover an area, in each block as finely as a few cells can; None, without looking further, if too many.
 
     Args:
         tree: the blocks.
         pieces: closed boxes with west <= east that cover the area; they may be lines or points.
         most: how many names are worth it.
+        touches: whether the area, which may be less than all of the pieces, touches a box.
     """
     found: set[str] = set()
     for piece in tree.named(pieces):
         for block in tree.touching(piece):
-            found.update(_cells(block.id, block.box, piece))
+            found.update(_cells(block.id, block.box, piece, touches))
             if len(found) > most:
                 return None
     return frozenset(name for name in found if ":" not in name or block_of_name(name) not in found)
@@ -77,15 +81,31 @@ def _names(block: str, column: int, row: int) -> set[str]:
     return found
 
 
-def _cells(block: str, box: Box, piece: Box) -> list[str]:
-    """The cells of a block that a piece touches, of the finest ruling of which they are few, or the block."""
+def _cells(block: str, box: Box, piece: Box, touches: Callable[[Box], bool] | None) -> list[str]:
+    """The cells of a block that an area touches, of the finest ruling of which they are few, or the block."""
     columns, rows = _ranges(box, piece)
     west, east, south, north = columns[0], columns[-1], rows[0], rows[-1]
+    few = FEW if touches is None else 2 * FEW
     for up in range(LEVELS):
         across, along = range(west >> up, (east >> up) + 1), range(south >> up, (north >> up) + 1)
-        if len(across) * len(along) <= FEW and len(across) * len(along) < 4 ** (LEVELS - up):
-            return [f"{block}:{LEVELS - up}.{column}.{row}" for column in across for row in along]
+        if len(across) * len(along) <= few and len(across) * len(along) < 4 ** (LEVELS - up):
+            cells = [(column, row) for column in across for row in along]
+            if touches is not None:
+                cells = [cell for cell in cells if touches(_cell_box(box, LEVELS - up, *cell))]
+            if len(cells) <= FEW:
+                return [f"{block}:{LEVELS - up}.{column}.{row}" for column, row in cells]
     return [block]
+
+
+def _cell_box(box: Box, level: int, column: int, row: int) -> Box:
+    """The box of a cell, and a little around it: what is on its border in truth is not off it by rounding."""
+    wide, high, parts = box.east - box.west, box.north - box.south, 1 << level
+    return Box(
+        box.west + wide * (column / parts - ROUNDING),
+        box.south + high * (row / parts - ROUNDING),
+        box.west + wide * ((column + 1) / parts + ROUNDING),
+        box.south + high * ((row + 1) / parts + ROUNDING),
+    )
 
 
 def _ranges(box: Box, piece: Box) -> tuple[range, range]:

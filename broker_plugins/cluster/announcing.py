@@ -91,8 +91,9 @@ class Announcing(Part):
         delta = self.own.delta()
         fabric = self.node.fabric
         if delta is not None and fabric.ready:
-            squeeze = len(delta.wishes) >= MANY
-            self.node.work(fabric.publish(fabric.subject("wishes"), encode(delta, squeeze)))
+            data = encode(delta, squeeze=len(delta.wishes) >= MANY)
+            self.node.counters.announced_bytes += len(data) * len(self.node.members.alive())
+            self.node.work(fabric.publish(fabric.subject("wishes"), data))
 
     async def beat(self) -> None:
         """Keep in the directory what others are to send here while this node is away."""
@@ -152,8 +153,9 @@ class Announcing(Part):
             return
         self._confirmed[node] = (incarnation, version)
         fabric = self.node.fabric
-        applied = Applied(self.node.name, incarnation, version)
-        self.node.work(fabric.publish(fabric.subject("applied", node), encode(applied)))
+        data = encode(Applied(self.node.name, incarnation, version))
+        self.node.counters.announced_bytes += len(data)
+        self.node.work(fabric.publish(fabric.subject("applied", node), data))
 
     # Those of the others.
 

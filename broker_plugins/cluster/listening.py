@@ -14,7 +14,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from broker_plugins.cluster.convergence import FROM
 from broker_plugins.cluster.exact_areas import spell
+from broker_plugins.cluster.moving_areas import FRAME_BYTES, MovingAreas, announced_bytes, reaches
 from broker_plugins.cluster.node import Part
 from broker_plugins.cluster.own_blocks import OwnBlocks
 from broker_plugins.geo.zones import index_space, solid
@@ -38,8 +40,8 @@ log = logging.getLogger(__name__)
 
 WIDE = 1024
 """A message for an area with more blocks and cells than this goes to everybody who wants its topic."""
-MARGIN = 0.25
-"""What moves with a client is announced this share of its radius wider, and anew before the client has left that."""
+NARROWED = 100
+"""Circles that are announced anew at each beat because there is less room for them now."""
 
 
 class Listening(Part):
@@ -56,6 +58,7 @@ class Listening(Part):
         self._announcing = announcing
         self._regions = regions
         self._own = OwnBlocks(announcing.own)
+        self._moving: MovingAreas[Spot] = MovingAreas()
         self._wanted: RegionTree | None = None
         """The version of the map that is to be announced in next."""
         self._changing = False
@@ -70,6 +73,7 @@ class Listening(Part):
         self._space: Space = index_space(self.node.engine.space)
         if geo is not None:
             geo.placed = self._placed
+            geo.missed = self._missed
             for spot in geo.spots():
                 self._placed(spot)
 
@@ -100,28 +104,38 @@ class Listening(Part):
         self._announcing.announce_soon()
         return True
 
+    async def beat(self) -> None:
+        """Let circles of clients that stand still have no more room than others."""
+        for spot in self._moving.wide(NARROWED):
+            self._placed(spot)
+
     def _placed(self, spot: Spot) -> None:
         shape = spot.shape
         if shape is None:
             self._own.drop(spot)
+            self._moving.drop(spot)
             self._announcing.announce_soon()
             return
-        space = spot.group.space
-        spelled = None
+        space, inner = spot.group.space, spot.group.inner
         if isinstance(shape, Circle) and spot.moves:
-            margin = shape.radius * MARGIN
-            longest = space.longest_radius()
-            if self._own.covers(spot, space.cover(shape.x, shape.y, min(shape.radius + margin / 2, longest))):
+            circle = self._moving.put(spot, space, shape)
+            if circle is None:
                 return
-            pieces = space.cover(shape.x, shape.y, min(shape.radius + margin, longest))
+            pieces, spelled = space.cover(circle.x, circle.y, circle.radius), spell(space, circle)
+            self._own.put(spot, inner, pieces, spelled, reaches(space, circle))
+            others = len(self.node.members.alive())
+            self._moving.room.announced(announced_bytes(inner, spelled or "", others))
         else:
-            pieces = measured(space, shape)[0]
-            spelled = spell(space, shape)
-        self._own.put(spot, spot.group.inner, pieces, spelled)
+            self._own.put(spot, inner, measured(space, shape)[0], spell(space, shape))
         self._announcing.announce_soon()
         message = self._regions.seen
         if spot.moves and message is not None and message.qos and message.sender is spot.session:
             self._tell_before(message)
+
+    def _missed(self, message: Message) -> None:
+        """A message that happens where nobody listens here."""
+        if message.properties is not None and FROM in message.properties:
+            self._moving.room.in_vain(len(message.topic) + len(message.payload) + FRAME_BYTES)
 
     def _tell_before(self, message: Message) -> None:
         """Let the other nodes know where a client listens now before the report of its position is acknowledged."""

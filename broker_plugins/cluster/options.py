@@ -159,6 +159,8 @@ class ClusterCounters:
     """Messages sent to other nodes, counted once for each."""
     forwarded_bytes: int = 0
     """Bytes handed to the fabric for them."""
+    announced_bytes: int = 0
+    """Bytes by which other nodes were told of filters, and where they are listened to, and that theirs are known."""
     received: int = 0
     """Messages from other nodes."""
     repeated: int = 0

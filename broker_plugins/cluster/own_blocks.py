@@ -13,7 +13,7 @@ from broker_plugins.cluster.interest import EVERYWHERE
 from spatial_index.region_cells import block_of_name, names_touched
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from broker_plugins.cluster.interest import OwnWishes
     from spatial_index import Box, RegionTree
@@ -29,12 +29,13 @@ SLICE = 50
 
 
 class _Area:
-    __slots__ = ("inner", "names", "pieces", "spelled")
+    __slots__ = ("inner", "names", "pieces", "spelled", "touches")
 
     def __init__(self, inner: str) -> None:
         self.inner = inner
         self.spelled: str | None = None
         self.pieces: Sequence[Box] = ()
+        self.touches: Callable[[Box], bool] | None = None
         self.names: frozenset[str] = frozenset()
 
 
@@ -74,7 +75,14 @@ class OwnBlocks:
     def __len__(self) -> int:
         return len(self._areas)
 
-    def put(self, key: Hashable, inner: str, pieces: Sequence[Box], spelled: str | None = None) -> None:
+    def put(
+        self,
+        key: Hashable,
+        inner: str,
+        pieces: Sequence[Box],
+        spelled: str | None = None,
+        touches: Callable[[Box], bool] | None = None,
+    ) -> None:
         """An area is there, or somewhere else now.
 
         Args:
@@ -82,11 +90,12 @@ class OwnBlocks:
             inner: the filter whose messages are wanted in it.
             pieces: closed boxes with west <= east that cover it.
             spelled: the name that spells it out, if it is to go by that rather than by blocks.
+            touches: whether it touches a box, for an area that is less than all of the pieces.
         """
         area = self._areas.get(key)
         if area is None:
             area = self._areas[key] = _Area(inner)
-        area.pieces = pieces
+        area.pieces, area.touches = pieces, touches
         self._spell(area, spelled)
         if self._next is not None:
             self._stale[key] = None
@@ -99,11 +108,6 @@ class OwnBlocks:
         if area is not None:
             self._spell(area, None)
             self._set(key, area, frozenset())
-
-    def covers(self, key: Hashable, pieces: Iterable[Box]) -> bool:
-        """Whether an area, as it was put last, contains all of some pieces."""
-        area = self._areas.get(key)
-        return area is not None and all(any(_contains(own, piece) for own in area.pieces) for piece in pieces)
 
     def adopt(self, tree: RegionTree) -> None:
         """Another version of the map, all at once."""
@@ -169,7 +173,9 @@ class OwnBlocks:
             return frozenset((area.spelled,))
         if tree is None:
             return frozenset()
-        touched = names_touched(tree, area.pieces, self._many) if self._wishes.in_blocks < self._most else None
+        touched = (
+            names_touched(tree, area.pieces, self._many, area.touches) if self._wishes.in_blocks < self._most else None
+        )
         return frozenset((EVERYWHERE,)) if touched is None else touched
 
     def _set(self, key: Hashable, area: _Area, names: frozenset[str]) -> None:
@@ -191,7 +197,3 @@ class OwnBlocks:
 def _blocks(names: frozenset[str]) -> set[str]:
     """The blocks that names are in; an area that is spelled out is in none."""
     return {block_of_name(name) for name in names if not is_spelled(name)}
-
-
-def _contains(box: Box, other: Box) -> bool:
-    return box.west <= other.west and other.east <= box.east and box.south <= other.south and other.north <= box.north

@@ -93,6 +93,8 @@ class GeoPlugin(Plugin):
         self._tracks = Tracks(self.options.max_tracked_objects, self.options.max_tracked_insides)
         self.placed: Callable[[Spot], None] | None = None
         """Told of every spot that is somewhere else now, or nowhere: who must know where subscriptions listen."""
+        self.missed: Callable[[Message], None] | None = None
+        """Told of messages that happen where no `$geo` subscription to their topic listens."""
         self.sighted: Callable[[Message, Place], None] | None = None
         """Told of positions of clients and places of messages as they are found, some twice in a row."""
 
@@ -341,6 +343,8 @@ class GeoPlugin(Plugin):
             found += self._detected(message, place, frozenset(watched), groups)
         if found:
             selection.add_all(found)
+        elif self.missed is not None and not selection.receivers and not any(group.picky for group in groups):
+            self.missed(message)
 
     def _satisfied(self, spots: list[Spot], message: Message) -> list[Subscription]:
         picky = [spot.picky for spot in spots if spot.picky]

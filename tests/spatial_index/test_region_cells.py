@@ -94,3 +94,41 @@ def test_the_antimeridian_and_the_poles_are_found_from_both_sides() -> None:
     assert pole is not None
     assert not names_at(tree, -120.0, 90.0).isdisjoint(pole)
     assert names_at(tree, -120.0, 89.0).isdisjoint(pole)
+
+
+@pytest.mark.parametrize("space", [WGS84, FLOOR])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_cells_that_a_circle_touches_are_found_and_those_in_its_corners_left_out(
+    space: Space, data: st.DataObject
+) -> None:
+    tree = data.draw(trees(space))
+    x, y = place(space, data.draw(shares), data.draw(shares))
+    radius = space.longest_radius() * data.draw(st.floats(1e-4, 0.3))
+
+    def touches(box: Box) -> bool:
+        return space.distance_to_box(x, y, box) <= radius * (1 + 1e-9)
+
+    pieces = space.cover(x, y, radius)
+    listening = names_touched(tree, pieces, 10_000, touches)
+    assert listening is not None
+    for _ in range(8):
+        other = place(space, data.draw(shares), data.draw(shares))
+        if space.distance_to_box(x, y, Box(*other, *other)) <= radius:
+            assert not names_at(tree, *other).isdisjoint(listening)
+    for piece in pieces:  # on the circle's own border
+        for other in ((x, piece.south), (x, piece.north)):
+            if space.distance_to_box(x, y, Box(*other, *other)) <= radius:
+                assert not names_at(tree, *other).isdisjoint(listening)
+
+
+def test_a_cell_in_the_corner_of_a_square_is_not_in_the_circle() -> None:
+    tree = RegionTree(FLOOR)
+    square = [Box(3.125, 3.125, 4.125, 4.125)]
+    whole = names_touched(tree, square, 100)
+    circle = names_touched(tree, square, 100, lambda box: FLOOR.distance_to_box(3.625, 3.625, box) <= 0.5)
+    assert whole is not None
+    assert circle is not None
+    assert circle.isdisjoint(names_at(tree, 3.13, 3.13))
+    assert not whole.isdisjoint(names_at(tree, 3.13, 3.13))
+    assert not circle.isdisjoint(names_at(tree, 3.125, 3.625))

@@ -49,7 +49,6 @@ class Announced(RuleBasedStateMachine):
         box = Box(*self.at(x, y), *self.at(min(x + width // 2, 32), min(y + height // 2, 32)))
         self.areas[key] = (inner, box)
         self.own.put(key, inner, [box])
-        assert self.own.covers(key, [box])
 
     @rule(key=st.integers(0, 20))
     def drop(self, key: int) -> None:
