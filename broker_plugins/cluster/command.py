@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from broker_plugins.cluster import visiting
+from broker_plugins.cluster.options import ClusterOptions
+from broker_plugins.cluster.visiting import PLUGIN, options_of, servers_of
 from broker_plugins.engine import EngineError
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 
     from broker_plugins.cluster.fabric import Lease
 
-PLUGIN = "broker_plugins.cluster.plugin.ClusterPlugin"
 PROMETHEUS = "broker_plugins.prometheus.PrometheusPlugin"
 START_S = 20.0
 STOP_S = 10.0
@@ -34,14 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument("--metrics-port", type=int, default=9464, help="port of the first node's metrics (9464)")
     up.add_argument("--data-dir", type=Path, default=Path("locus-cluster"), help="where all of it is kept")
     status = actions.add_parser("status", help="show the nodes of a cluster and its map")
-    status.add_argument("--server", default="nats://127.0.0.1:4222", metavar="URL", help="a NATS server of the fabric")
-    status.add_argument("--cluster", default="locus", help="name of the cluster (locus)")
+    visiting.add_arguments(status)
     drain = actions.add_parser("drain", help="let the clients of a node go elsewhere, so that it can be stopped")
     drain.add_argument("node", metavar="NODE", help="name of the node")
     drain.add_argument("--undo", action="store_true", help="let it take clients and blocks again")
     drain.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds to wait at the most (60)")
-    drain.add_argument("--server", default="nats://127.0.0.1:4222", metavar="URL", help="a NATS server of the fabric")
-    drain.add_argument("--cluster", default="locus", help="name of the cluster (locus)")
+    visiting.add_arguments(drain)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,11 +96,11 @@ def _up(arguments: argparse.Namespace) -> int:
             with (directory / "log").open("ab") as log:
                 command = [sys.executable, "-m", "clients.cli", "broker", "-c", str(path)]
                 nodes.append(subprocess.Popen(command, cwd=directory, stdout=log, stderr=subprocess.STDOUT))  # noqa: S603
-        _wait_for_leases(arguments, server.url, nodes)
-        print(_table(_leases(server.url, "locus")), flush=True)
+        _wait_for_leases(arguments, ClusterOptions(servers=[server.url]), nodes)
+        print(_table(_leases(ClusterOptions(servers=[server.url]))), flush=True)
         print(f"\nLogs and data are in {arguments.data_dir}. Ctrl-C ends it all. From another terminal:")
         print(f"    locus sub -p {arguments.port} 'hello/#' -v")
-        print(f"    locus pub -p {arguments.port + arguments.nodes - 1} hello/world 'Hello'", flush=True)
+        print(f"    locus pub -p {arguments.port + arguments.nodes - 1} hello/world -m Hello", flush=True)
         _wait_until_told(nodes)
     finally:
         for node in nodes:
@@ -116,14 +116,16 @@ def _up(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_for_leases(arguments: argparse.Namespace, url: str, nodes: list[subprocess.Popen[bytes]]) -> None:
+def _wait_for_leases(
+    arguments: argparse.Namespace, options: ClusterOptions, nodes: list[subprocess.Popen[bytes]]
+) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         for number, node in enumerate(nodes, 1):
             if node.poll() is not None:
                 log = arguments.data_dir / f"node-{number}" / "log"
                 raise EngineError(f"node-{number} ended; it said: {log.read_text(errors='replace')[-1000:]}")
-        if len(_leases(url, "locus")) >= len(nodes):
+        if len(_leases(options)) >= len(nodes):
             return
         time.sleep(0.1)
     raise EngineError(f"the nodes did not join within {START_S:g} s; see the logs in {arguments.data_dir}")
@@ -140,22 +142,23 @@ def _wait_until_told(nodes: list[subprocess.Popen[bytes]]) -> None:
 # A look at a cluster.
 
 
-def _leases(url: str, cluster: str) -> list[Lease]:
+def _leases(options: ClusterOptions) -> list[Lease]:
     from broker_plugins.cluster.fabric import read_leases
 
-    return asyncio.run(read_leases(url, cluster))
+    return asyncio.run(read_leases(options))
 
 
 def _status(arguments: argparse.Namespace) -> int:
     from broker_plugins.cluster.region_map import draw, read_chart
 
-    leases = _leases(arguments.server, arguments.cluster)
+    options = options_of(arguments)
+    leases = _leases(options)
     if not leases:
-        print(f"cluster {arguments.cluster!r} has no nodes at {arguments.server}")
+        print(f"cluster {options.cluster!r} has no nodes at {', '.join(servers_of(options))}")
         return 1
     print(_table(leases))
     names = [lease.node for lease in leases]
-    chart = asyncio.run(read_chart(arguments.server, arguments.cluster, names))
+    chart = asyncio.run(read_chart(options, names))
     if chart is not None:
         print("\n" + draw(chart, names))
     return 0

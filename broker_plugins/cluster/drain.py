@@ -6,10 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import nats
-import nats.errors
-
 from broker_plugins.cluster.mail_reader import FAULTS
+from broker_plugins.cluster.visiting import options_of, visit
 from broker_plugins.cluster.wire import AskDrain, Draining, WireError, decode, encode
 from broker_plugins.engine import EngineError
 
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from broker_plugins.cluster.options import ClusterOptions
+
 ANSWER_S = 2.0
 LOOK_S = 0.25
 
@@ -26,22 +26,17 @@ LOOK_S = 0.25
 def run(arguments: argparse.Namespace) -> int:
     """Drain a node; 0 if nothing is left on it that can go."""
     say: Callable[[str], None] = lambda line: print(line, flush=True)  # noqa: E731
-    empty = asyncio.run(
-        drain(arguments.server, arguments.cluster, arguments.node, arguments.undo, arguments.timeout, say)
-    )
+    empty = asyncio.run(drain(options_of(arguments), arguments.node, arguments.undo, arguments.timeout, say))
     return 0 if empty else 1
 
 
-async def drain(server: str, cluster: str, node: str, undo: bool, seconds: float, say: Callable[[str], None]) -> bool:
+async def drain(options: ClusterOptions, node: str, undo: bool, seconds: float, say: Callable[[str], None]) -> bool:
     """Ask a node to let its clients go, and wait until they have; False if some are left when the time is up.
 
     Raises:
-        EngineError: there is no fabric, or no such node.
+        EngineError: there is no fabric, it does not let us in, or there is no such node.
     """
-    try:
-        client = await asyncio.wait_for(nats.connect(server, connect_timeout=2, error_cb=_quiet), ANSWER_S)
-    except FAULTS as error:
-        raise EngineError(f"no NATS server answers at {server}: is it running, and is this its URL?") from error
+    client, cluster = await visit(options), options.cluster
     try:
         left = await _ask(client, cluster, node, AskDrain(drain=not undo))
         if undo:
@@ -94,7 +89,3 @@ async def _ask(client: Client, cluster: str, node: str, question: AskDrain) -> D
         raise EngineError(
             f"cluster {cluster!r} has no node {node!r} that answers: see `locus cluster status`"
         ) from error
-
-
-async def _quiet(_: Exception) -> None:
-    """Tried again until the time is up."""

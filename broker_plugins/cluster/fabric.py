@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 import logging
 import math
-import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats
@@ -21,6 +20,7 @@ import nats.js.errors
 from nats.js import api
 
 from broker_plugins.cluster.mail_reader import FAULTS, MailReader
+from broker_plugins.cluster.visiting import proofs_of, servers_of, visit
 from broker_plugins.engine import EngineError
 
 if TYPE_CHECKING:
@@ -157,21 +157,8 @@ class Fabric:
 
     async def _connect(self) -> None:
         options = self.options
-        servers = list(options.servers)
-        if options.embedded:
-            servers = [f"nats://127.0.0.1:{options.embedded_port}"]
-        extra: dict[str, Any] = {}
-        if options.credentials_file:
-            extra["user_credentials"] = options.credentials_file
-        elif options.user:
-            extra |= {"user": options.user, "password": options.password}
-        if options.tls_ca_file or options.tls_certificate_file:
-            context = ssl.create_default_context(cafile=options.tls_ca_file or None)
-            if options.tls_certificate_file:
-                context.load_cert_chain(options.tls_certificate_file, options.tls_key_file or None)
-            extra["tls"] = context
         client = await nats.connect(
-            servers,
+            servers_of(options),
             name=f"locus {options.cluster}/{options.node}",
             connect_timeout=2,
             max_reconnect_attempts=-1,
@@ -181,7 +168,7 @@ class Fabric:
             allow_reconnect=True,
             error_cb=self._failed,
             disconnected_cb=self._lost,
-            **extra,
+            **proofs_of(options),
         )
         for name, handler in self._subscriptions.items():
             await client.subscribe(self.subject(*name.split(".")), cb=handler)
@@ -418,22 +405,15 @@ async def _keys(bucket: KeyValue) -> list[str]:
         return []
 
 
-async def _quiet(_: Exception) -> None:
-    """Tried again until the time is up."""
-
-
-async def read_leases(server: str, cluster: str) -> list[Lease]:
+async def read_leases(options: ClusterOptions) -> list[Lease]:
     """The nodes of a cluster, for somebody who is none of them.
 
     Raises:
-        EngineError: there is no fabric.
+        EngineError: there is no fabric, or it does not let us in.
     """
+    client = await visit(options)
     try:
-        client = await asyncio.wait_for(nats.connect(server, connect_timeout=2, error_cb=_quiet), ANSWER_S)
-    except FAULTS as error:
-        raise EngineError(f"no NATS server answers at {server}: is it running, and is this its URL?") from error
-    try:
-        leases = await client.jetstream(timeout=ANSWER_S).key_value(f"locus_{cluster}_leases")
+        leases = await client.jetstream(timeout=ANSWER_S).key_value(f"locus_{options.cluster}_leases")
         names = sorted(await leases.keys())
         found = []
         for name in names:
@@ -442,7 +422,7 @@ async def read_leases(server: str, cluster: str) -> list[Lease]:
     except (nats.js.errors.NotFoundError, nats.js.errors.NoKeysError):
         return []
     except FAULTS as error:
-        raise EngineError(f"{server} has no JetStream: {error}") from error
+        raise EngineError(f"{', '.join(servers_of(options))} has no JetStream: {error}") from error
     else:
         return found
     finally:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-
-import nats
-import nats.errors
 
 from broker_plugins.cluster.mail_reader import FAULTS
 from broker_plugins.cluster.region_wire import AskBlocks, Chart, ChartedBlock
+from broker_plugins.cluster.visiting import visit
 from broker_plugins.cluster.wire import WireError, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from broker_plugins.cluster.options import ClusterOptions
 
 WIDTH, HEIGHT = 72, 20
 BUSIEST = 8
@@ -23,16 +22,19 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 Sides = tuple[float, float, float, float]
 
 
-async def read_chart(server: str, cluster: str, nodes: Sequence[str]) -> Chart | None:
-    """The map as the first of some nodes that answers knows it, for somebody who is no node."""
-    try:
-        client = await asyncio.wait_for(nats.connect(server, connect_timeout=2), ANSWER_S)
-    except FAULTS:
-        return None
+async def read_chart(options: ClusterOptions, nodes: Sequence[str]) -> Chart | None:
+    """The map as the first of some nodes that answers knows it, for somebody who is no node.
+
+    Raises:
+        EngineError: there is no fabric, or it does not let us in.
+    """
+    client = await visit(options)
     try:
         for node in nodes:
             try:
-                answer = await client.request(f"locus.{cluster}.ask.{node}", encode(AskBlocks()), timeout=ANSWER_S)
+                answer = await client.request(
+                    f"locus.{options.cluster}.ask.{node}", encode(AskBlocks()), timeout=ANSWER_S
+                )
                 return decode(bytes(answer.data), Chart)
             except (*FAULTS, WireError):
                 continue  # the next one may

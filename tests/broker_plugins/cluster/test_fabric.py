@@ -71,17 +71,23 @@ async def test_a_lease_is_given_back_or_runs_out(server: NatsServer) -> None:
     stays, staying = await join(server, "stays", "leases")
     goes = await join(server, "goes", "leases")
     dies, dying = await join(server, "dies", "leases")
-    assert [lease.node for lease in await read_leases(server.url, "leases")] == ["dies", "goes", "stays"]
+    assert [lease.node for lease in await read_leases(ClusterOptions(servers=[server.url], cluster="leases"))] == [
+        "dies",
+        "goes",
+        "stays",
+    ]
     await leave(*goes)
     dying.cancel()
 
     async def only_one() -> None:
-        while [lease.node for lease in await read_leases(server.url, "leases")] != ["stays"]:
+        while [lease.node for lease in await read_leases(ClusterOptions(servers=[server.url], cluster="leases"))] != [
+            "stays"
+        ]:
             await stays.renew(1, 2, 3)
             await asyncio.sleep(0.1)
 
     await asyncio.wait_for(only_one(), 15)
-    (lease,) = await read_leases(server.url, "leases")
+    (lease,) = await read_leases(ClusterOptions(servers=[server.url], cluster="leases"))
     assert (lease.clients, lease.subscriptions, lease.filters) == (1, 2, 3)
     await leave(stays, staying)
     await dies.close()
@@ -189,7 +195,7 @@ async def test_a_fabric_with_tls_and_a_password_lets_in_who_has_both(guarded: st
 
 async def test_no_server_is_said_in_words() -> None:
     with pytest.raises(EngineError, match="no NATS server answers"):
-        await read_leases(f"nats://127.0.0.1:{free_port()}", "locus")
+        await read_leases(ClusterOptions(servers=[f"nats://127.0.0.1:{free_port()}"]))
 
 
 @pytest.mark.parametrize("options", [{"node": "a b"}, {"servers": []}, {"hello_s": 5.0}, {"replicas": 0}])

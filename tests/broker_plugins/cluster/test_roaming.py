@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from broker_plugins.cluster.options import ClusterOptions
 from broker_plugins.cluster.region_map import read_chart
 from clients import ConnectError, LocusClient, Near, RoamingClient
 from tests.broker_plugins.cluster.nodes import CLUSTER, Cluster, cluster
@@ -44,7 +45,7 @@ def places(nodes: Cluster) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
 
     def all_own() -> bool:
-        chart = asyncio.run(read_chart(nodes.fabric.url, "locus", NODES))
+        chart = asyncio.run(read_chart(ClusterOptions(servers=[nodes.fabric.url]), NODES))
         for block in chart.blocks if chart is not None else ():
             west, south, east, north = block.box
             found[block.owner] = ((west + east) / 2, (south + north) / 2)
