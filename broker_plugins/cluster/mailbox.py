@@ -49,6 +49,7 @@ class Mailbox:
         self._taken = 0
         self._safe = 0
         self._emptied = 0
+        self._stopped = False
         for name, place in store.rows("places") if store is not None else ():
             if name == PLACE:
                 self._created, _, taken = place.rpartition(" ")
@@ -59,9 +60,13 @@ class Mailbox:
         """When this mailbox was made, as far as this node has read it, and how far that is."""
         return self._created, self._taken
 
+    def stop(self) -> None:
+        """Take nothing more: the store is about to be closed, and the rest is for the next life of this node."""
+        self._stopped = True
+
     async def run(self) -> None:
-        """Read for ever."""
-        while True:
+        """Read until it is stopped."""
+        while not self._stopped:
             if self._fabric.settled:
                 try:
                     await self._read()
@@ -76,7 +81,7 @@ class Mailbox:
             self._created, self._taken, self._safe, self._emptied = self._fabric.mailbox_created, 0, 0, 0
         reader = await self._fabric.collect(self._taken)
         try:
-            while self._fabric.ready and self._created == self._fabric.mailbox_created:
+            while not self._stopped and self._fabric.ready and self._created == self._fabric.mailbox_created:
                 await self._read_some(reader)
         finally:
             with contextlib.suppress(*FAULTS):
@@ -84,11 +89,15 @@ class Mailbox:
 
     async def _read_some(self, reader: MailReader) -> None:
         found = await reader.next()
+        if self._stopped:
+            return
         if found and found[-1][0] > self._taken:
             # Said before it is so: what others take over if this node dies now, its clients cannot have had from it.
             taken = Taken(self._fabric.options.node, self._created, found[-1][0])
             await self._fabric.publish(self._fabric.subject("taken"), encode(taken))
         for number, data in found:
+            if self._stopped:
+                return
             if number <= self._taken:
                 self._counters.repeated += 1
                 continue

@@ -138,6 +138,11 @@ class ClusterPlugin(Plugin):
         self.node.work(self._mailbox.run())
         self.node.work(self._beat())
 
+    def stop(self) -> None:
+        """The store closes next: what came after that would be noted nowhere, and is left in the mailbox."""
+        if hasattr(self, "_mailbox"):  # it began
+            self._mailbox.stop()
+
     async def on_broker_post_shutdown(self) -> None:
         """Send what is still to be sent, leave the fabric, and stop a server of our own."""
         await self.forwarding.close()

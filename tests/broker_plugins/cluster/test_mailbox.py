@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import nats.errors
@@ -10,6 +11,7 @@ import nats.errors
 from broker_plugins.cluster.mail_reader import GapError
 from broker_plugins.cluster.mailbox import Mailbox
 from broker_plugins.cluster.options import ClusterCounters, ClusterOptions
+from broker_plugins.cluster.plugin import ClusterPlugin
 from broker_plugins.cluster.wire import Taken, decode
 
 SECONDS = 60.0
@@ -106,6 +108,11 @@ async def read(
     return mailbox, found
 
 
+async def never(data: bytes) -> None:
+    """Nothing may be taken."""
+    raise AssertionError(data)
+
+
 LETTERS = [str(number).encode() for number in range(9)]
 
 
@@ -163,3 +170,43 @@ async def test_nothing_is_read_before_the_node_knows_what_it_must() -> None:
     post.settled = True
     await reading
     assert found == LETTERS
+
+
+async def test_what_is_there_when_the_broker_stops_is_left_for_its_next_life() -> None:
+    """A batch that is being taken is taken whole; those behind it stay, though they were read with it."""
+    post, disk, found = Post(LETTERS), Disk(), list[bytes]()
+
+    async def take(data: bytes) -> None:
+        if len(found) == 2:
+            mailbox.stop()
+        await asyncio.sleep(0)
+        found.append(data)
+
+    mailbox = Mailbox(post, disk, ClusterCounters(), take)  # type: ignore[arg-type]
+    await asyncio.wait_for(mailbox.run(), SECONDS)
+    assert found == LETTERS[:3]
+    assert disk.places == {"mailbox": "once 3"}
+    disk.settle()
+    await mailbox.tidy()
+    assert post.emptied == [3]
+    _, found = await read(post, disk, 6)
+    assert found == LETTERS[3:]
+
+
+async def test_nothing_is_said_of_what_is_read_after_the_broker_stopped() -> None:
+    post, disk = Post(LETTERS), Disk()
+    mailbox = Mailbox(post, disk, ClusterCounters(), never)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(mailbox.run())
+    await asyncio.sleep(0)  # it has begun to read
+    mailbox.stop()
+    await asyncio.wait_for(running, SECONDS)
+    assert post.said == []
+    assert disk.places == {}
+
+
+async def test_a_broker_that_shuts_down_stops_reading_before_its_store_closes() -> None:
+    plugin = ClusterPlugin(SimpleNamespace(config=ClusterOptions(node="here")))
+    plugin.stop()  # it had not begun: another plugin refused to
+    plugin._mailbox = Mailbox(Post(LETTERS), Disk(), ClusterCounters(), never)  # type: ignore[arg-type]
+    plugin.stop()
+    await asyncio.wait_for(plugin._mailbox.run(), SECONDS)
