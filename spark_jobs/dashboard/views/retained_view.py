@@ -138,8 +138,10 @@ class RetainedView:
 
     def _show_gate(self, gate: GateResult | None) -> None:
         if gate is None:
-            self._gate.show("not trained", "pipeline --policy-file")
-            self._gate_said.set_text("No policy was trained from this lake: give the pipeline --policy-file FILE.")
+            self._gate.show("none yet", "no policy was trained")
+            self._gate_said.set_text(
+                "No policy was trained from this lake yet; the pipeline does that if it has --policy-file FILE."
+            )
             return
         self._gate.show("passed" if gate.passed else "not passed", f"trained {gate.trained_at[:16].replace('T', ' ')}")
         why = "; ".join(gate.reasons) or "it did not pass"
