@@ -296,6 +296,7 @@ class Ingestion:
             ledger.tables[name] = ledger.tables.get(name, 0) + rows
             ledger.counts.rows += rows
             ledger.counts.doubled += sum(take.found.rows for take in takes[name]) - rows
+            ledger.counts.lost += sum(take.numbers for take in takes[name]) - rows
         return True
 
     def _spread(self, work: Callable[[Any], Result], parts: Sequence[Any], rows: int) -> list[Result]:

@@ -83,6 +83,7 @@ class Counts(msgspec.Struct):
         refused: segments of a newer schema, left where they are until the program is updated.
         vanished: segments that were gone before they could be read; what was in them is missing.
         skipped: likewise, segments that the JetStream stream had dropped.
+        lost: numbers within segments that no record has: the broker had no room for it.
     """
 
     rows: int = 0
@@ -92,6 +93,7 @@ class Counts(msgspec.Struct):
     refused: int = 0
     vanished: int = 0
     skipped: int = 0
+    lost: int = 0
 
 
 class Ledger(msgspec.Struct):
@@ -134,7 +136,9 @@ class Ledger(msgspec.Struct):
 
     def missing(self) -> int:
         """How many records are missing below the latest of each run: lost, or not here yet."""
-        return sum(Coverage(parts).missing() for runs in self.covered.values() for parts in runs.values())
+        return self.counts.lost + sum(
+            Coverage(parts).missing() for runs in self.covered.values() for parts in runs.values()
+        )
 
 
 def read_ledger(path: Path) -> Ledger:

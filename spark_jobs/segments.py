@@ -6,6 +6,7 @@ that would make a Spark job fail never gets there.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,10 @@ ARROW_TYPES: Final = {
     Kind.TIME: pa.timestamp("us", tz="UTC"),
 }
 """How the kinds of the telemetry schema are written in Parquet."""
+
+_NOT_ITS_FAULT: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EINTR}
+)
 
 
 class NotASegmentError(ValueError):
@@ -67,6 +72,7 @@ def inspect(path: Path, torn: str | None = None) -> Found:
         FileNotFoundError: it is gone.
         NewerSchemaError: it was written by a newer broker.
         NotASegmentError: it is torn, or no segment.
+        OSError: it cannot be read for now, which says nothing about the file.
     """
     try:
         segment = parse_segment(path.name)
@@ -80,6 +86,8 @@ def inspect(path: Path, torn: str | None = None) -> Found:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
+        if is_not_its_fault(error):
+            raise
         raise NotASegmentError(f"{path.name} cannot be read, it is torn: {error}") from error
     if torn is not None:
         raise NotASegmentError(torn)
@@ -92,6 +100,11 @@ def inspect(path: Path, torn: str | None = None) -> Found:
         raise NotASegmentError(f"{path.name} holds records {low} to {high}, not those of its name")
     latest = bounds(footer, "at")[1]
     return Found(path, of_table, segment, footer.num_rows, None if latest is None else int(latest.timestamp() * 1e6))
+
+
+def is_not_its_fault(error: Exception) -> bool:
+    """Whether reading failed for the machine's sake, not the file's: that is no reason to put it aside."""
+    return isinstance(error, OSError) and error.errno in _NOT_ITS_FAULT
 
 
 def _table_name(path: Path) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from broker_plugins.telemetry.schema import Kind, Table
-from spark_jobs.segments import ARROW_TYPES, Found
+from spark_jobs.segments import ARROW_TYPES, Found, is_not_its_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,12 +48,17 @@ class Take:
         """Whether nothing of it was taken before."""
         return self.parts == ((self.found.segment.first, self.found.segment.last),)
 
+    @property
+    def numbers(self) -> int:
+        """How many record numbers are to take; there are fewer records where the broker lost some."""
+        return sum(last - first + 1 for first, last in self.parts)
+
     def records(self) -> pa.Table:
         """The records to take; a field younger than the segment is null in it.
 
         Raises:
             FileNotFoundError: it is gone.
-            OSError: its pages are torn.
+            OSError: its pages are torn, or it cannot be read for now.
         """
         with pq.ParquetFile(self.found.path) as file:
             records = file.read(use_threads=False)
@@ -143,6 +148,8 @@ def write_share(share: Share) -> Written:
             except FileNotFoundError:
                 said.gone.append(str(take.found.path))
             except (pa.ArrowException, OSError) as error:
+                if is_not_its_fault(error):
+                    raise
                 said.torn[str(take.found.path)] = f"{take.found.path.name} cannot be read, it is torn: {error}"
             else:
                 yield records.append_column(COMMIT, pa.repeat(pa.scalar(share.commit, pa.int64()), records.num_rows))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import shutil
 from collections import Counter
@@ -76,6 +77,42 @@ def test_what_is_no_segment_is_put_aside_and_the_rest_is_taken(spark: SparkSessi
     aside = {path.name for path in (lake.root / "quarantine").iterdir()}
     assert len(aside) == 5
     assert {path.name for path in spool.rglob("*.parquet")} == {good.name, ".hidden.parquet"}
+
+
+def test_numbers_that_no_record_has_are_missing_wherever_they_lie(spark: SparkSession, tmp_path: Path) -> None:
+    """A broker without room loses records in the middle of what becomes one segment."""
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    numbers = [*range(1, 11), *range(16, 21), *range(28, 31)]
+    ingestion = Ingestion(spark, spool, lake)
+    ingestion.take(write(spool, "publishes", [{"sequence": number} for number in numbers]))
+    assert ingestion.ledger.missing() == 12
+    (again,) = write(spool, "publishes", [{"sequence": number} for number in (29, 30, 31, 35)])
+    ingestion.take([again])
+    assert ingestion.ledger.missing() == 12 + 3
+    ingestion.take(write(spool, "publishes", publishes(5, 41), 41))
+    assert ingestion.ledger.missing() == 12 + 3 + 5
+    counts = lake.ledger().counts
+    assert (counts.rows, counts.doubled) == (len(numbers) + 2 + 5, 2)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE])
+def test_a_segment_that_cannot_be_read_for_now_is_not_put_aside(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    paths = write(spool, "publishes", publishes(5))
+    ingestion = Ingestion(spark, spool, lake)
+
+    def fail(path: Path) -> None:
+        raise OSError(number, "not now", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(segments.pq, "read_metadata", fail)
+        with pytest.raises(OSError, match="not now"):
+            ingestion.take(paths)
+    assert lake.ledger().counts.quarantined == 0
+    ingestion.take(paths)
+    assert len(sequences(spark, lake)) == 5
 
 
 def test_a_newer_segment_is_refused_until_the_program_knows_it(
