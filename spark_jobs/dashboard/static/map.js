@@ -82,7 +82,6 @@ export default {
     this.calm = window.matchMedia("(prefers-reduced-motion: reduce)");
   },
   mounted() {
-    this.wide = window.innerWidth >= 900;
     this.ground = document.createElement("canvas");
     this.resizes = new ResizeObserver(() => this.resize());
     this.resizes.observe(this.$el);
@@ -176,6 +175,7 @@ export default {
       const { clientWidth: width, clientHeight: height } = this.$el;
       if (!width || !height) return;
       this.size = [width, height];
+      this.wide = window.innerWidth >= 900; // the list of layers would hide half of a phone's map
       this.ratio = Math.min(2, window.devicePixelRatio || 1);
       for (const canvas of [this.$refs.canvas, this.ground]) {
         canvas.width = Math.round(width * this.ratio);
