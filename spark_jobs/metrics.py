@@ -17,6 +17,7 @@ What one sees: `locus/metrics/n1/10s {"from": "…", "seconds": 10, "publishes":
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ from spark_jobs.buckets import GAUGES, GROWTH
 from spark_jobs.cube import CUBE, DIMENSIONS, METRIC_TABLES, SCHEMA, added, cube_file
 from spark_jobs.keep import Keep, add_keep_arguments, keep_of
 from spark_jobs.lake import GRACE_S, Lake
+from spark_jobs.ledger import write_whole
 from spark_jobs.merging import FAN_IN, WIDEST
 from spark_jobs.mqtt_sink import MqttSink
 from spark_jobs.ranges import live, ranges
@@ -39,10 +41,12 @@ from spark_jobs.session import build_session
 from spark_jobs.windows import COUNTS, QUANTILES, RATES, CubeRow, LiveWindows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
+SHOWN: Final = "shown.json"
+"""Below `metrics`, the topics that show something."""
 SMALL_BYTES: Final = 1_000_000
 """Files of the lake that are smaller on average are looked at in no more tasks than there are cores."""
 
@@ -132,6 +136,7 @@ class Metrics:
         self._keep = keep or Keep()
         self._directory = cube_directory(lake)
         self.done = max((last for _, last, _ in ranges(self._directory)), default=0)
+        self._topics: set[str] = set()
         if publish is not None:
             self._recall()
 
@@ -149,9 +154,21 @@ class Metrics:
             if upto % FAN_IN == 0:
                 self._put_together()
         if self._publish is not None and self.done > before:
-            for topic, payload in self._windows.shown(ledger.latest_us):
-                self._publish(topic, payload)
+            self._show(self._publish, ledger.latest_us)
         return self.done - before
+
+    def _show(self, publish: Callable[[str, bytes], None], heard_us: Mapping[str, int]) -> None:
+        """Publish what changed; which topics there are is noted before: a later process removes what is over."""
+        changes = list(self._windows.shown(heard_us))
+        self._note_topics(self._topics | self._windows.topics)
+        for topic, payload in changes:
+            publish(topic, payload)
+        self._note_topics(self._windows.topics)
+
+    def _note_topics(self, topics: set[str]) -> None:
+        if topics != self._topics:
+            self._topics = topics
+            write_whole(self._lake.root / "metrics" / SHOWN, json.dumps(sorted(topics)).encode())
 
     def _cube(self, after: int, upto: int) -> pa.Table:
         """What some commits add, one file of the lake at a time on all workers."""
@@ -210,7 +227,10 @@ class Metrics:
         return int(whole.num_rows - kept.num_rows)
 
     def _recall(self) -> None:
-        """Fill the live windows from the history: the last minutes, and every change of a gauge."""
+        """Fill the live windows from the history: the topics, the last minutes, and every change of a gauge."""
+        note = self._lake.root / "metrics" / SHOWN
+        self._topics = set(json.loads(note.read_bytes())) if note.exists() else set()
+        self._windows.recall(self._topics)
         latest_us = max(self._lake.ledger().latest_us.values(), default=0)
         since = pa.scalar(latest_us - self._windows.horizon_s * 1_000_000, pa.timestamp("us", tz="UTC"))
         wanted = pc.field("metric").isin(list(GAUGES)) | (pc.field("second") >= since)

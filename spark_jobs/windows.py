@@ -6,6 +6,7 @@ still the latest. What has gone quiet is shown as zero, and forgotten after a wh
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class CubeRow:
     value: float
 
 
+LONGEST_KEY: Final = 200
+"""Characters of a prefix in a topic; of a longer one its beginning and a checksum."""
 Sums = dict[tuple[str, int], float]
 
 
@@ -92,11 +95,16 @@ class LiveWindows:
     Args:
         horizon_s: how long seconds are kept: longer than the widest window.
         most_keys: how many prefixes, and how many cells, of a node are shown: the busiest.
+        most_held: how many of them are remembered; of those beyond, the quietest are let go.
     """
 
-    def __init__(self, horizon_s: int = 180, most_keys: int = 100) -> None:
+    def __init__(self, horizon_s: int = 180, most_keys: int = 100, most_held: int = 2_000) -> None:
         self.horizon_s = horizon_s
         self._most_keys = most_keys
+        self._most_held = most_held
+        self._heard: dict[str, int] = {}  # node: the second up to which it had been heard of
+        self._since: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)  # node, place: what it has is whole from
+        self._let_go: dict[tuple[str, str], int] = {}  # node and scope: when places were last let go
         self._seconds: dict[str, dict[int, dict[tuple[str, str], Sums]]] = defaultdict(dict)
         self._gauges: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)  # node, incarnation, metric
         self._changes: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)  # node, second, metric
@@ -116,8 +124,11 @@ class LiveWindows:
                     change = self._changes[row.node].setdefault(row.second, defaultdict(float))
                     change[row.metric] += row.value
             else:
+                place = (row.scope, row.key)
+                if place not in self._since[row.node]:
+                    self._since[row.node][place] = self._heard.get(row.node, -1) + 1
                 places = self._seconds[row.node].setdefault(row.second, {})
-                sums = places.setdefault((row.scope, row.key), defaultdict(float))
+                sums = places.setdefault(place, defaultdict(float))
                 sums[row.metric, row.bucket] += row.value
 
     def shown(self, heard_us: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
@@ -129,16 +140,27 @@ class LiveWindows:
         for node, until_us in heard_us.items():
             now = until_us // 1_000_000
             self._forget(node, now)
-            keys = self._keys(node)
+            keys = self._keys(node, now)
             for name, width in WIDTHS.items():
                 last = now // width * width
                 first = max(self._ended.get((node, name), last), last - (REPLAYED - 1) * width)
                 for end in range(first, last + 1, width):
                     yield from self._window(node, name, width, end, keys)
                 self._ended[node, name] = last
+            self._heard[node] = now
             yield from self._removed(node, keys)
 
-    def _keys(self, node: str) -> list[tuple[str, str]]:
+    @property
+    def topics(self) -> set[str]:
+        """The topics that show something."""
+        return set(self._shown)
+
+    def recall(self, topics: Iterable[str]) -> None:
+        """These topics showed something before this process began: they are removed if nothing is to be shown there."""
+        for topic in topics:
+            self._shown.setdefault(topic, b"")
+
+    def _keys(self, node: str, now: int) -> list[tuple[str, str]]:
         """What to show of a node: the node itself, and its busiest prefixes and cells."""
         volumes: dict[tuple[str, str], float] = defaultdict(float)
         for places in self._seconds[node].values():
@@ -147,14 +169,40 @@ class LiveWindows:
         shown = [("node", "")]
         for scope in ("prefix", "cell"):
             of_scope = [place for place in volumes if place[0] == scope]
-            shown += sorted(of_scope, key=lambda place: (-volumes[place], place))[: self._most_keys]
+            of_scope.sort(key=lambda place: (-volumes[place], place))
+            shown += of_scope[: self._most_keys]
+            if len(of_scope) > self._most_held:
+                self._let_go[node, scope] = now
+                for place in of_scope[self._most_held :]:
+                    del volumes[place]
+        self._hold(node, volumes)
         return shown
+
+    def _hold(self, node: str, places: Mapping[tuple[str, str], float]) -> None:
+        """Let go of all places but these."""
+        since = self._since[node]
+        gone = since.keys() - places.keys()
+        for place in gone:
+            del since[place]
+        if gone:
+            for kept in self._seconds[node].values():
+                for place in gone & kept.keys():
+                    del kept[place]
+
+    def _is_whole(self, node: str, place: tuple[str, str], start: int) -> bool:
+        """Whether all of a window is here: places that were let go may have come again in the middle of it."""
+        let_go = self._let_go.get((node, place[0]))
+        if let_go is None or let_go < start - self.horizon_s:
+            return True
+        return start >= self._since[node].get(place, 0)
 
     def _window(
         self, node: str, name: str, width: int, end: int, keys: list[tuple[str, str]]
     ) -> Iterator[tuple[str, bytes]]:
         kept = self._seconds[node]
         for scope, key in keys:
+            if not self._is_whole(node, (scope, key), end - width):
+                continue
             sums: Sums = defaultdict(float)
             for second in range(end - width, end):
                 for what, value in kept.get(second, {}).get((scope, key), {}).items():
@@ -201,5 +249,7 @@ def topic_of(node: str, width: str, scope: str, key: str) -> str:
     """Where a window is shown: `locus/metrics/<node>/10s`, and below it `/prefix/<prefix>` and `/cell/<geohash>`."""
     if scope == "node":
         return f"locus/metrics/{node}/{width}"
-    clean = "".join("_" if character in "+#\0" else character for character in key) or "_"
+    clean = "".join("_" if character in "+#\0" else character for character in key)
+    if len(clean) > LONGEST_KEY:  # a topic has no room for it, or nobody who looks at it
+        clean = f"{clean[: LONGEST_KEY // 2]}~{hashlib.sha256(clean.encode()).hexdigest()[:16]}"
     return f"locus/metrics/{node}/{width}/{scope}/{clean}"

@@ -132,3 +132,20 @@ def test_a_job_that_was_killed_goes_on_where_it_was(spark: SparkSession, tmp_pat
     assert Metrics(spark, lake, topics.__setitem__).catch_up() == 0
     (row,) = history(spark, lake, 60).where("scope = 'node'").collect()
     assert row.publishes == FAN_IN + 1
+
+
+def test_a_topic_that_went_quiet_while_nobody_was_there_is_removed(spark: SparkSession, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    ingestion = Ingestion(spark, spool, lake)
+    topics: dict[str, bytes] = {}
+    for number, topic in enumerate(("old/x", "new/x"), 1):
+        for step in range(2):
+            at = START_US + (number * 3_600 + step * 2) * SECOND
+            ingestion.take(write(spool, "publishes", [{"at": at, "topic": topic}], 2 * number + step))
+        Metrics(spark, lake, topics.__setitem__).catch_up()  # each by a process of its own, an hour apart
+    assert topics.pop("locus/metrics/n1/1s/prefix/old") == b""
+    assert {topic.rpartition("/")[2] for topic, payload in topics.items() if "/prefix/" in topic and payload} == {"new"}
+    Metrics(spark, lake, topics.__setitem__)
+    assert set(json.loads((lake.root / "metrics" / "shown.json").read_bytes())) == {
+        topic for topic, payload in topics.items() if payload
+    }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -98,4 +99,51 @@ def test_matches_are_summed_up_as_their_mean_width() -> None:
 
 def test_a_topic_has_no_wildcards() -> None:
     assert topic_of("n", "1s", "prefix", "a+#") == "locus/metrics/n/1s/prefix/a__"
-    assert topic_of("n", "1s", "prefix", "") == "locus/metrics/n/1s/prefix/_"
+    assert topic_of("n", "1s", "prefix", "") != topic_of("n", "1s", "prefix", "_")
+
+
+def test_a_prefix_of_any_length_has_a_topic_of_its_own() -> None:
+    long = ["x" * 65_000, "x" * 65_001, "\u20ac" * 20_000]
+    topics = {topic_of("n1", "10s", "prefix", key) for key in [*long, "", "_", "x" * 200]}
+    assert len(topics) == 6
+    assert max(len(topic.encode()) for topic in topics) < 500
+    assert topic_of("n1", "10s", "prefix", "") == "locus/metrics/n1/10s/prefix/"
+
+
+def test_a_flood_of_prefixes_is_bounded_and_what_is_shown_is_whole() -> None:
+    """Each second brings new prefixes, far more than are remembered; those that stay are exact all the time."""
+    windows = LiveWindows(most_keys=3, most_held=10)
+    counted: dict[str, list[float]] = {}
+    for second in range(90):
+        values = {"steady": 50.0, **{f"flood{second}-{n}": 1.0 for n in range(40)}}
+        if second >= 45:
+            values["late"] = 40.0
+        if second == 20:
+            values["late"] = 0.5  # too quiet to be remembered then
+        for key, value in values.items():
+            counted.setdefault(key, [0.0] * 90)[second] += value
+        windows.add(row(second, value=value, scope="prefix", key=key) for key, value in values.items())
+        for topic, said in shown(windows, second + 1).items():
+            key = topic.rpartition("/")[2]
+            if said and "/prefix/" in topic:
+                start = int(datetime.fromisoformat(str(said["from"])).timestamp()) - NOW
+                width = int(str(said["seconds"]))
+                if start >= 0:
+                    assert said["publishes"] == sum(counted[key][start : start + width]), (topic, said)
+    assert {len(places) for places in windows._seconds["n1"].values()} <= set(range(12))
+    assert len(windows._since["n1"]) <= 11
+    assert {"locus/metrics/n1/10s/prefix/steady", "locus/metrics/n1/10s/prefix/late"} <= windows.topics
+
+
+def test_topics_of_a_process_before_are_removed_unless_they_show_something() -> None:
+    windows = LiveWindows()
+    old = topic_of("n1", "10s", "prefix", "gone")
+    other = topic_of("n2", "10s", "prefix", "gone")
+    still = topic_of("n1", "10s", "prefix", "here")
+    windows.recall([old, other, still])
+    windows.add([row(0, scope="prefix", key="here")])
+    changed = dict(windows.shown({"n1": (NOW + 10) * 1_000_000}))
+    assert changed[old] == b""
+    assert json.loads(changed[still])["publishes"] == 1
+    assert other not in changed, "of a node nothing was heard of"
+    assert windows.topics >= {still, other}
