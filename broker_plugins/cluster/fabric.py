@@ -327,23 +327,13 @@ class Fabric:
 
     async def collect(self, after: int) -> MailReader:
         """Read this node's mailbox from the first message after a number."""
+        assert self._client is not None
         assert self._js is not None
         name = self.mailbox(self.options.node)
         info = await self._js.stream_info(name)
-        start = max(after + 1, int(info.state.first_seq or 0))
-        subscription = await self._js.pull_subscribe(
-            self.subject("mail", self.options.node),
-            stream=name,
-            config=api.ConsumerConfig(
-                deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-                opt_start_seq=start,
-                ack_policy=api.AckPolicy.NONE,
-                inactive_threshold=60.0,
-                mem_storage=True,
-                num_replicas=1,
-            ),
-        )
-        return MailReader(subscription, start)
+        reader = MailReader(self._client, name, max(after + 1, int(info.state.first_seq or 0)))
+        await reader.open()
+        return reader
 
     async def peek(self, node: str, after: int, upto: int, seconds: float) -> list[bytes]:
         """What waits in a node's mailbox after a number and up to another; it stays there.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import nats.js.errors
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PEEK_S = 5.0
+READ_S = 5.0
+"""How long a session that goes on here waits for this node to read its mail."""
 MOST_RECEIVED = 4096
 TRIES = 3
 LOOK_BEATS = 5
@@ -102,7 +105,10 @@ class Inheriting(Part):
     async def inherit(self, client_id: str, silent: set[str]) -> None:
         """Let a session go on here whose node is away or does not answer."""
         note = await self._noted_away(client_id, silent)
-        if note is None or client_id in self.node.engine.sessions:
+        if note is None:
+            return
+        await self._read_up()
+        if client_id in self.node.engine.sessions:
             return
         moving, engine = self._moving, self.node.engine
         log.info("client %s: node %s is away, its session goes on here", client_id, note.node)
@@ -129,6 +135,16 @@ class Inheriting(Part):
             return
         if engine.sessions.get(client_id) is session and session.held is not None:
             self._deliver(session, mail)
+
+    async def _read_up(self) -> None:
+        """Take first what is in this node's own mailbox: of that, the session has had on its node what it wants."""
+        created, last = await self.node.fabric.mailbox_state(self.node.name)
+        deadline = time.monotonic() + READ_S
+        while time.monotonic() < deadline:
+            begun, taken = self.mailbox.place
+            if begun != created or taken >= last:
+                return
+            await asyncio.sleep(0.01)
 
     async def _noted_away(self, client_id: str, silent: set[str]) -> SessionNote | None:
         members, name = self.node.members, self.node.name
