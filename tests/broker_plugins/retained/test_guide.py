@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import yaml
 
 from clients.cli import main
-from tests.brokers import ALLOW_ANONYMOUS, locus
+from tests.brokers import ALLOW_ANONYMOUS, ENGINE, locus, needs_mosquitto
 from tests.mqtt_wire import Kind, connect, publish
 
-PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "retained.md").read_text(encoding="utf-8")
+REPOSITORY = Path(__file__).parents[3]
+PAGE = (REPOSITORY / "docs" / "guides" / "retained.md").read_text(encoding="utf-8")
+EXAMPLE = REPOSITORY / "examples" / "retained"
 
 
 def test_the_first_configuration_and_its_explanation(capsys) -> None:
@@ -34,6 +37,22 @@ def test_the_first_configuration_and_its_explanation(capsys) -> None:
         assert numberless(line) in map(numberless, shown)
     for line in said[4:]:
         assert re.match(r"  [\d.]+ s ago: (wait up to|sent at once)", line)
+
+
+@needs_mosquitto
+def test_the_bus_of_the_example_teaches_the_broker_its_pace(capsys) -> None:
+    plugins = yaml.safe_load((EXAMPLE / "broker.yaml").read_text(encoding="utf-8"))["plugins"]
+    plugins.pop(ENGINE)
+    assert (
+        yaml.safe_load(re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]).items() <= plugins.items()
+    )
+    with locus(plugins=plugins) as broker:
+        words = ["sh", str(EXAMPLE / "bus.sh"), "127.0.0.1", str(broker.port), "0.05", "12"]
+        subprocess.run(words, check=True, capture_output=True, timeout=120)
+        assert main(["retained", "explain", "bus/7/pos", "-p", str(broker.port)]) == 0
+    said = capsys.readouterr().out
+    assert "a message is retained" in said
+    assert "the last 11 gaps" in said
 
 
 def numberless(line: str) -> str:
