@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 # Words for `locus demo`: make demo DEMO='--nodes 3'
 DEMO ?=
 
-.PHONY: demo run venv test lint types imports unit docs test-compose clean
+.PHONY: demo run wheel venv test lint types imports unit docs test-compose clean
 
 demo: $(DEMO_STAMP)
 	@$(BIN)/locus demo $(DEMO)
@@ -56,6 +56,11 @@ imports: $(DEV_STAMP)
 
 unit: $(DEV_STAMP)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# Without the packages it depends on; `pip install 'dist/….whl[demo]'` fetches those.
+wheel: $(STAMP)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 docs: $(DEV_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

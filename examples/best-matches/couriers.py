@@ -20,6 +20,8 @@ COURIERS = {
     "bicycle": "$where/weight<=5,distance<=5/orders/new",
 }
 
+UNNAMED = "somebody (the broker names nobody: start it with examples/best-matches/broker.yaml)"
+
 
 def client(name: str, host: str, port: int, subscription: str) -> Client:
     """A connected client whose subscription is granted."""
@@ -42,7 +44,7 @@ def main() -> None:
 
     def on_receipt(_client: Client, _data: Any, message: MQTTMessage) -> None:
         receipt = json.loads(message.payload)
-        best = [f"{each['client']} ({each['accuracy']:g})" for each in receipt["receivers"]]
+        best = [f"{each.get('client', UNNAMED)} ({each['accuracy']:g})" for each in receipt["receivers"]]
         print(message.topic.removeprefix("shop/receipts/"), "->", ", ".join(best) or "nobody", flush=True)
         told.release()
 
