@@ -118,13 +118,15 @@ class Listening(Part):
             return
         space, inner = spot.group.space, spot.group.inner
         if isinstance(shape, Circle) and spot.moves:
+            moved = spot in self._moving
             circle = self._moving.put(spot, space, shape)
             if circle is None:
                 return
             pieces, spelled = space.cover(circle.x, circle.y, circle.radius), spell(space, circle)
             self._own.put(spot, inner, pieces, spelled, reaches(space, circle))
-            others = len(self.node.members.alive())
-            self._moving.room.announced(announced_bytes(inner, spelled or "", others))
+            if moved:
+                others = len(self.node.members.alive())
+                self._moving.room.announced(announced_bytes(inner, spelled or "", others))
         else:
             self._own.put(spot, inner, measured(space, shape)[0], spell(space, shape))
         self._announcing.announce_soon()

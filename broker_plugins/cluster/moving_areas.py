@@ -26,9 +26,9 @@ MOST: Final = 1.0
 """Room is a part of the radius: to begin with, the least and the most of it."""
 STEP: Final = 1.25
 """By how much there is more or less room after each look."""
-LOOK_BYTES: Final = 4096
+LOOK_BYTES: Final = 2048
 """So many bytes were announced and sent in vain between two looks."""
-WIDE: Final = 2.0
+WIDE: Final = 3.0
 """A circle with so many times the room that there is for it is announced anew, narrower."""
 LEAD: Final = 0.25
 """A circle is announced anew before this part of its room is all that is left."""
@@ -83,6 +83,9 @@ class MovingAreas(Generic[Key]):
 
     def __len__(self) -> int:
         return len(self._told)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._told
 
     def put(self, key: Key, space: Space, circle: Circle) -> Circle | None:
         """A circle is somewhere: the one to announce for it, or None if what is announced will do."""
