@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rl_policy.whole_file import write_whole
 
 if TYPE_CHECKING:
     import argparse
@@ -59,16 +59,7 @@ def _hashed(password: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all, and for nobody else to read."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, text.encode())
 
 
 def _fail(reason: str) -> int:

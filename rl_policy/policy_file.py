@@ -9,18 +9,18 @@ finds the old file or the new one. Whatever is wrong with a file has its own exc
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from rl_policy.cost import CostModel
 from rl_policy.learned import ACTIONS, LearnedPolicy
+from rl_policy.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rl_policy.gate import Verdict
 
 MAGIC: Final = b"LOCUSPOL"
@@ -125,22 +125,7 @@ def decode_policy(data: bytes, where: str = "the policy") -> PolicyFile:
 
 def write_policy(path: Path, policy: LearnedPolicy, verdict: Verdict, trained_at: str) -> None:
     """Put a policy that passed the gate in its place, whole or not at all, and safe from a crash once this returns."""
-    data = encode_policy(policy, verdict, trained_at)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)  # the new name must be on disk too
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    write_whole(path, encode_policy(policy, verdict, trained_at))
 
 
 def read_policy(path: Path) -> PolicyFile:

@@ -19,7 +19,8 @@ import psutil
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
 from broker_plugins.telemetry.schema import TABLES, table
-from spark_jobs.ledger import Ledger, flush_directory, read_ledger, write_ledger, write_whole
+from rl_policy.whole_file import flush_directory, write_whole
+from spark_jobs.ledger import Ledger, read_ledger, write_ledger
 from spark_jobs.merging import FAN_IN, WIDEST, Merge, merges
 from spark_jobs.ranges import live, ranges
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, parse_segment
-from spark_jobs.ledger import Ledger, write_whole
+from rl_policy.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from spark_jobs.ledger import Ledger
 
 LANDED: Final = "hour=landed"
 """The directory below a table's in which segments from JetStream lie until they are in the lake."""

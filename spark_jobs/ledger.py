@@ -7,12 +7,15 @@ for each record: a segment that comes twice, or overlaps another, brings only th
 
 from __future__ import annotations
 
-import os
-import tempfile
 from bisect import bisect_left, bisect_right
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+from rl_policy.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class LedgerError(ValueError):
@@ -158,28 +161,3 @@ def read_ledger(path: Path) -> Ledger:
 def write_ledger(path: Path, ledger: Ledger) -> None:
     """Put a ledger in its place, whole or not at all."""
     write_whole(path, msgspec.json.encode(ledger))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place, flush it, and rename it into place: readers see the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    flush_directory(path.parent)
-
-
-def flush_directory(path: Path) -> None:
-    """Have the names in a directory on disk."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark's own documentation
 
+from rl_policy.whole_file import write_whole
 from spark_jobs.lake import Lake
-from spark_jobs.ledger import write_whole
 from spark_jobs.session import build_session
 from spatial_index import WGS84, Observations, Plane, SlowRegions, SlowRegionSettings, Sphere, slow_regions
 

@@ -31,8 +31,9 @@ from nats.js.api import StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from broker_plugins.telemetry.schema import NewerSchemaError, SchemaError, Segment, node_of, parse_segment
+from rl_policy.whole_file import write_whole
 from spark_jobs.jetstream import SEGMENT_HEADER, STREAM, SUBJECTS, NatsAwayError, subject_of, with_jetstream
-from spark_jobs.ledger import Coverage, write_whole
+from spark_jobs.ledger import Coverage
 from spark_jobs.spool_source import Listing
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from rl_policy import (
     read_policy,
     write_policy,
 )
+from rl_policy.whole_file import write_whole
 from spark_jobs.lake import Lake
-from spark_jobs.ledger import write_whole
 from spark_jobs.session import build_session
 
 if TYPE_CHECKING:
