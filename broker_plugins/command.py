@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Coroutine
 
+log = logging.getLogger(__name__)
+
 TRY = """\
 From another terminal:
     {sub} -t '$geo/circle:126.97,37.56,500m/vehicles/#' -v
@@ -93,6 +95,7 @@ def _runner(plain: bool) -> Callable[[Coroutine[Any, Any, int]], int]:
 async def _serve(configuration: dict[str, Any]) -> int:
     from amqtt.broker import Broker
     from amqtt.errors import AMQTTError, BrokerError, PluginError, PluginLoadError
+    from amqtt.plugins.base import BaseAuthPlugin
     from dacite import DaciteError
 
     from broker_plugins.engine import EngineError
@@ -121,6 +124,11 @@ async def _serve(configuration: dict[str, Any]) -> int:
         return _fail(
             "the engine did not start: `plugins:` needs `broker_plugins.engine.plugin.EnginePlugin: {data_dir: data}`, "
             f"or the log above says why; {HOW_TO_BEGIN}"
+        )
+    if not any(isinstance(plugin, BaseAuthPlugin) for plugin in broker.plugins_manager.plugins):
+        log.warning(
+            "nobody may come in: no plugin under `plugins:` authenticates. For a first try, add "
+            "`amqtt.plugins.authentication.AnonymousAuthPlugin: {allow_anonymous: true}`"
         )
     _settle_garbage_collection()
     print(_greeting(configuration, [listener["bind"] for listener in broker.listeners_config.values()]), flush=True)

@@ -10,6 +10,7 @@ import yaml
 
 from broker_plugins.configuration import DEFAULT_CONFIGURATION, ConfigurationError, look_through, read, why_not_started
 from clients.cli import main
+from tests.brokers import locus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,3 +110,8 @@ def _around(error: OSError) -> RuntimeError:
     wrapped = RuntimeError("it cannot be started")
     wrapped.__cause__ = error
     return wrapped
+
+
+def test_a_broker_that_lets_nobody_in_says_so() -> None:
+    with locus(plugins={}) as broker:
+        assert "nobody may come in: no plugin under `plugins:` authenticates" in broker.log
