@@ -220,7 +220,8 @@ class Ingestion:
         if ledger.commit % FAN_IN == 0:
             self._put_together()
         commit.seconds = time.monotonic() - began
-        commit.behind_s = time.time() - max(ledger.latest_us.values(), default=0) / 1e6
+        if ledger.latest_us:
+            commit.behind_s = time.time() - max(ledger.latest_us.values()) / 1e6
         if self._on_commit is not None:
             self._on_commit(commit)
         return commit
