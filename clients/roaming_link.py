@@ -91,6 +91,8 @@ class RoamingLink(Link):
         self._twice: dict[int, tuple[str, bytes]] = {}
         """Those that the old connection brought: the new node sends one again if the old one missed its PUBACK."""
         self._answer: Future[bool] = Future()
+        self._lost: mqtt.Client | None = None
+        """The connection that was lost last; paho says of one that it is there until it has said that it is lost."""
         self._publishing = 0
         self._infos: list[mqtt.MQTTMessageInfo] = []
         self._stopping = threading.Event()
@@ -198,8 +200,12 @@ class RoamingLink(Link):
     def _go_on(self) -> None:
         """Stay: publish and subscribe again."""
         with self._connected:
-            self._up = self._paho.is_connected()
+            self._up = self._is_there()
             self._connected.notify_all()
+
+    def _is_there(self) -> bool:
+        with self._lock:
+            return self._lost is not self._paho and self._paho.is_connected()
 
     # The thread that moves.
 
@@ -263,13 +269,13 @@ class RoamingLink(Link):
         stop(coming)
         self._end(whole=False)
         self._go_on()
-        if not self._paho.is_connected():
+        if not self._is_there():
             self._tasks.put((self._paho, None))
 
     def _find_node(self) -> None:
         """The node is gone: go to another one, or to the same when it is back."""
         pause = _PAUSE_S
-        while not self._stopping.is_set() and not self._paho.is_connected():
+        while not self._stopping.is_set() and not self._is_there():
             here = str(self._broker)
             for address in dict.fromkeys([here, *self.nodes]):
                 if self._reaches(address):
@@ -316,11 +322,14 @@ class RoamingLink(Link):
                     self._answer.set_result(False)
                     return
                 self._paho = paho
+                self._lost = None
                 self._infos.clear()
                 self._subscribing.clear()
                 super()._on_connect(paho, data, flags, reason, more)
                 self._answer.set_result(True)
                 return
+            if paho is self._lost and not reason.is_failure:
+                self._lost = None
         if paho is self._paho:
             super()._on_connect(paho, data, flags, reason, more)
 
@@ -330,13 +339,13 @@ class RoamingLink(Link):
                 self._next = None
                 self._answer.set_result(False)
                 return
-            moving = self._ending is not None
+            if paho is self._paho:
+                self._lost = paho
         if paho is self._ending:
             self._end(whole=False)
         if paho is self._paho:
             super()._on_disconnect(paho, data, flags, reason, more)
-            if not moving:
-                self._tasks.put((paho, None))
+            self._tasks.put((paho, None))  # after a move that is under way, if it is still this one then
 
     def _on_message(self, paho: mqtt.Client, _data: Any, arrived: mqtt.MQTTMessage) -> None:
         if arrived.topic == HANDOVER_TOPIC:

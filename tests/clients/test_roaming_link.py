@@ -161,3 +161,42 @@ def test_on_a_single_broker_it_is_a_client_as_any_other_and_leaves_nothing_behin
         with connect(broker.port, "r", clean=False) as again:
             again.send(b"")
             assert not again.messages_until_ping(), "a session that was forgotten has nothing"
+
+
+def lost(link: RoamingLink, paho: mqtt.Client) -> None:
+    """Let paho tell of a loss as it does: while it still says that the connection is there."""
+    paho.is_connected = lambda: True  # type: ignore[method-assign]
+    link._on_disconnect(paho, None, None, "gone", None)
+
+
+def tasks(link: RoamingLink) -> list[tuple[mqtt.Client, Told | None] | None]:
+    found = []
+    while not link._tasks.empty():
+        found.append(link._tasks.get())
+    return found
+
+
+def test_a_lost_connection_is_looked_for_though_paho_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = link_of([])
+    lost(link, link._paho)
+    assert tasks(link) == [(link._paho, None)]
+    tried: list[str] = []
+
+    def reaches(_link: RoamingLink, address: str) -> bool:
+        tried.append(address)
+        return True
+
+    monkeypatch.setattr(RoamingLink, "_reaches", reaches)
+    link._find_node()
+    assert tried == [str(link._broker)]
+    link._go_on()
+    assert not link._up
+
+
+def test_a_new_connection_that_is_lost_before_the_old_one_is_at_its_end_is_looked_for() -> None:
+    move = Move()
+    lost(move.link, move.new)
+    assert tasks(move.link) == [(move.new, None)]
+    assert not move.link._is_there()
+    lost(move.link, move.old)
+    assert not tasks(move.link), "the old one is left anyway"
