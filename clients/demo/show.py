@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 START_S: Final = 90.0
 """How long a broker may take to listen."""
 STEADY_S: Final = 5.0
-"""Whoever ends before it has run for so long would only end again."""
-MOST_STARTS: Final = 5
-"""Whoever was started so often is not started again, either."""
+"""Whoever ends before it has run for so long ended early, and might only end again."""
+MOST_EARLY: Final = 3
+"""Whoever ended early so often in a row is not started again."""
+MOST_STARTS: Final = 20
+"""Whoever was started so often is not, either."""
 POLL_S: Final = 0.05
 METRICS: Final = "locus/metrics/+/1s"
 
@@ -51,6 +53,8 @@ class Show:
         self._nats: list[Child] = []
         self._brokers: list[Child] = []
         self._others: list[Child] = []
+        self._early: dict[str, int] = {}
+        """How often in a row somebody ended early, by name."""
         self._given_up: set[str] = set()
         self._watch: Connection | None = None
         self._seen: set[str] = set()
@@ -181,7 +185,9 @@ class Show:
     def _revive(self, child: Child) -> None:
         code = child.exit_code
         child.reap()
-        if time.monotonic() - child.started_s >= STEADY_S and child.starts < MOST_STARTS:
+        early = time.monotonic() - child.started_s < STEADY_S
+        self._early[child.name] = self._early.get(child.name, 0) + 1 if early else 0
+        if self._early[child.name] < MOST_EARLY and child.starts < MOST_STARTS:
             self._say(f"{child.name} ended with code {code}; starting it again")
             child.start()
             return

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,6 +109,16 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
+def parts(running: Demo, word: str) -> list[psutil.Process]:
+    """The processes of one part of the demonstration."""
+    found = []
+    for process in running.family():
+        with suppress(psutil.Error):  # it has just ended, as helpers of Spark do
+            if process.cmdline()[1:4] == ["-m", "clients.cli", word]:
+                found.append(process)
+    return found
+
+
 def assert_nothing_is_left(running: Demo, family: list[psutil.Process]) -> None:
     assert not [process for process in family if runs(process)]
     assert not [port for port in running.ports if not is_free(port)]
@@ -148,6 +158,21 @@ def test_without_java_the_rest_runs_and_a_broker_that_dies_comes_back(tmp_path):
         assert running.process.wait(PATIENCE_S) == 0
         assert_nothing_is_left(running, family)
     assert (tmp_path / "data" / "logs" / "broker.log").exists()
+
+
+def test_a_broker_that_is_taken_away_twice_at_once_comes_back_twice():
+    said = "broker ended with code -9; starting it again"
+    with demo("--no-spark", *QUICK) as running:
+        running.wait_for("the city moves")
+        for times in (1, 2):
+            wait_until(lambda: len(parts(running, "broker")) == 1, "there is no broker")
+            parts(running, "broker")[0].kill()
+            wait_until(lambda times=times: sum(said in line for line in running.lines) == times, f"{said}, {times}")
+        wait_until(lambda: not is_free(running.ports[0]), "the broker did not come back")
+        family = running.family()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(PATIENCE_S) == 0
+        assert_nothing_is_left(running, family)
 
 
 def test_nothing_outlives_a_demonstration_that_is_killed():

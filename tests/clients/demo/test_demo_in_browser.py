@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from spark_jobs.session import java_path
-from tests.clients.demo.test_demo import Demo, assert_nothing_is_left, demo
+from tests.clients.demo.test_demo import Demo, assert_nothing_is_left, demo, parts
 from tests.mqtt_wire import connect, publish
 from tests.spark_jobs.dashboard.browser import Visit, chromium, needs_chromium
 
@@ -61,7 +61,7 @@ class Place:
 
     def part(self, word: str) -> psutil.Process:
         """The process of one part of the demonstration."""
-        (found,) = [each for each in self.running.family() if words_of(each)[1:4] == ["-m", "clients.cli", word]]
+        (found,) = parts(self.running, word)
         return found
 
     @contextmanager
@@ -106,13 +106,6 @@ class Place:
 
         self.visit.wait(quiet, "the traffic to rest")
         return seen
-
-
-def words_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it has just ended, as helpers of Spark do
-        return []
 
 
 def number(text: str) -> float:
