@@ -50,7 +50,7 @@ CELL_CHARACTERS: Final = 5
 OWN_TOPICS: Final = "locus/metrics/"
 """What the pipeline itself publishes is left out, or a quiet broker would never be quiet."""
 _COLUMNS, _ROWS = (5 * CELL_CHARACTERS + 1) // 2, 5 * CELL_CHARACTERS // 2
-_ALPHABET: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
+_ALPHABET: Final = np.frombuffer(b"0123456789bcdefghjkmnpqrstuvwxyz", np.uint8)
 _SECOND_US: Final = 1_000_000
 
 
@@ -67,14 +67,18 @@ def cells(lon: Numbers, lat: Numbers) -> Numbers:
     return numbers
 
 
-def cell_name(cell: int) -> str:
-    """The geohash of a cell."""
-    x, y = cell >> _ROWS, cell & ((1 << _ROWS) - 1)
-    bits = 0
+def cell_names(numbers: Numbers) -> list[str]:
+    """The geohashes of cells."""
+    x, y = numbers >> _ROWS, numbers & ((1 << _ROWS) - 1)
+    bits = np.zeros(len(numbers), np.int64)
     for bit in range(5 * CELL_CHARACTERS):
         axis, left = (x, _COLUMNS) if bit % 2 == 0 else (y, _ROWS)
-        bits = bits << 1 | (axis >> (left - 1 - bit // 2)) & 1
-    return "".join(_ALPHABET[bits >> 5 * (CELL_CHARACTERS - 1 - at) & 31] for at in range(CELL_CHARACTERS))
+        bits = bits << 1 | axis >> (left - 1 - bit // 2) & 1
+    characters = np.zeros((len(numbers), CELL_CHARACTERS), np.uint8)
+    for at in range(CELL_CHARACTERS):
+        characters[:, at] = _ALPHABET[bits >> 5 * (CELL_CHARACTERS - 1 - at) & 31]
+    text = characters.tobytes().decode()
+    return [text[at : at + CELL_CHARACTERS] for at in range(0, len(text), CELL_CHARACTERS)]
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Numbers, list[str | None]]:
@@ -144,15 +148,25 @@ def _laid_out(sums: pa.Table, metrics: Sequence[str], scope: str, keys: pa.Array
     return pa.concat_tables(parts)
 
 
-def _by_prefix(records: pa.Table, sums: Mapping[str, Numbers], buckets: Numbers | None = None) -> pa.Table:
+def _by_prefix(records: pa.Table, sums: Mapping[str, Numbers]) -> pa.Table:
     """For each first level of topics, and for the node."""
     places, names = _prefixes(records)
-    found = _summed(records, sums, places, buckets)
+    return _prefixes_and_node(_summed(records, sums, places), list(sums), names)
+
+
+def _prefixes_and_node(found: pa.Table, metrics: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """Rows of the cube from sums by prefix: those, and what they come to for the node."""
     keys = pa.array(names, pa.string()).take(found["place"].combine_chunks().cast(pa.int64()))
-    whole = found.group_by(["second", "node", "incarnation", "bucket"], use_threads=False)
-    of_node = whole.aggregate([(f"{metric}_sum", "sum") for metric in sums])
-    of_node = of_node.rename_columns([name.replace("_sum_sum", "_sum") for name in of_node.column_names])
-    return pa.concat_tables([_laid_out(found, list(sums), "prefix", keys), _laid_out(of_node, list(sums), "node")])
+    of_node = _without(found, "place", metrics)
+    return pa.concat_tables([_laid_out(found, metrics, "prefix", keys), _laid_out(of_node, metrics, "node")])
+
+
+def _without(found: pa.Table, key: str, metrics: Sequence[str]) -> pa.Table:
+    """Sums over all values of one of the keys."""
+    kept = [name for name in ("second", "node", "incarnation", "place", "bucket") if name in found.column_names]
+    kept.remove(key)
+    whole = found.group_by(kept, use_threads=False).aggregate([(f"{metric}_sum", "sum") for metric in metrics])
+    return whole.rename_columns([name.replace("_sum_sum", "_sum") for name in whole.column_names])
 
 
 def _by_cell(records: pa.Table, sums: Mapping[str, Numbers]) -> pa.Table:
@@ -161,7 +175,7 @@ def _by_cell(records: pa.Table, sums: Mapping[str, Numbers]) -> pa.Table:
     if "topic" in records.column_names:
         places = np.where(_prefixes(records)[0] < 0, -1, places)
     found = _summed(records, sums, places)
-    keys = pa.array([cell_name(cell) for cell in found["place"].to_pylist()], pa.string())
+    keys = pa.array(cell_names(found["place"].to_numpy()), pa.string())
     return _laid_out(found, list(sums), "cell", keys)
 
 
@@ -185,12 +199,22 @@ def _publishes(records: pa.Table) -> pa.Table:
 
 
 def _deliveries(records: pa.Table) -> pa.Table:
-    weight = _numbers(records, "weight")
-    counts = _by_prefix(records, {"deliveries": weight, "delivered_bytes": weight * _numbers(records, "bytes")})
-    timed = records.filter(pc.is_valid(records["latency_us"]))
-    latency = np.maximum(_numbers(timed, "latency_us"), 1.0)
-    buckets = np.maximum(np.ceil(np.log(latency) / math.log(GROWTH)), 0.0).astype(np.int64)
-    return pa.concat_tables([counts, _by_prefix(timed, {"latency": _numbers(timed, "weight")}, buckets)])
+    """Summed once, by bucket of latency; what has none, as what was retained, is in a bucket of its own."""
+    weight, latency = _numbers(records, "weight"), _numbers(records, "latency_us")
+    timed = np.isfinite(latency)
+    buckets = np.ceil(np.log(np.maximum(np.where(timed, latency, 1.0), 1.0)) / math.log(GROWTH)).astype(np.int64)
+    sums = {"deliveries": weight, "delivered_bytes": weight * _numbers(records, "bytes")}
+    places, names = _prefixes(records)
+    found = _summed(records, sums, places, np.where(timed, buckets, NO_BUCKET))
+    counts = _without(found, "bucket", list(sums))
+    counts = counts.append_column("bucket", pa.repeat(pa.scalar(NO_BUCKET, pa.int64()), counts.num_rows))
+    latencies = found.filter(pc.not_equal(found["bucket"], NO_BUCKET)).drop_columns("delivered_bytes_sum")
+    latencies = latencies.rename_columns(
+        ["latency_sum" if name == "deliveries_sum" else name for name in latencies.column_names]
+    )
+    return pa.concat_tables(
+        [_prefixes_and_node(counts, list(sums), names), _prefixes_and_node(latencies, ["latency"], names)]
+    )
 
 
 def _drops(records: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from broker_plugins.grammar.geohash import encode_geohash
-from spark_jobs.cube import CELL_CHARACTERS, cell_name, cells
+from spark_jobs.cube import CELL_CHARACTERS, cell_names, cells
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import FAN_IN, Lake
 from spark_jobs.metrics import Metrics, cube_directory, gauges, history, read_cube
@@ -112,9 +112,7 @@ def test_a_cell_is_the_grammars_geohash() -> None:
     places = [(dice.uniform(-180, 180), dice.uniform(-90, 90)) for _ in range(300)]
     places += [(180.0, 90.0), (-180.0, -90.0), (0.0, 0.0)]
     lon, lat = np.array(places).T
-    assert [cell_name(cell) for cell in cells(lon, lat).tolist()] == [
-        encode_geohash(*place, CELL_CHARACTERS) for place in places
-    ]
+    assert cell_names(cells(lon, lat)) == [encode_geohash(*place, CELL_CHARACTERS) for place in places]
     assert cells(np.array([500.0, np.nan, 1.0]), np.array([3.0, 1.0, -90.5])).tolist() == [-1, -1, -1]
 
 
