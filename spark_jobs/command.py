@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 30.0
 """How long a micro-batch may take to end when the pipeline is stopped."""
+QUIET_S: Final = 1.0
+"""How long that goes without a word."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +109,8 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
         _follow(query, stop, arguments.train_every_s, learn)
         if stop.is_set():
             say("stopping")
+            spark.sparkContext.setLogLevel("OFF")  # that the next micro-batch is broken off is no fault
+            end(query, say)
         else:
             query.awaitTermination()  # it has ended: this raises why, if it failed
             learn()
@@ -135,13 +139,35 @@ def stop_signals() -> threading.Event:
 
 
 def _follow(query: StreamingQuery, stop: threading.Event, every_s: float, learn: Callable[[], None]) -> None:
-    """Let the query run, learn now and then, and let the micro-batch that is under way end before it is stopped."""
+    """Let the query run, and learn now and then, until it ends or is to be stopped."""
     next_s = time.monotonic() + every_s
     while query.isActive and not stop.wait(0.2):
         if time.monotonic() >= next_s:
             learn()
             next_s = time.monotonic() + every_s
-    deadline = time.monotonic() + PATIENCE_S
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+
+
+def end(query: StreamingQuery, say: Callable[[str], None]) -> None:
+    """Let the micro-batch that is under way end, and no other: under load one follows the next without a pause.
+
+    One that has begun meanwhile is broken off, and so is one that takes too long: what is not in the ledger is taken in
+    again by the next run, as it is after `kill -9`.
+    """
+    asked = time.monotonic()
+    under_way, told = _ended(query), False
+    while query.isActive and query.status["isTriggerActive"] and _ended(query) == under_way:
+        waited_s = time.monotonic() - asked
+        if waited_s > PATIENCE_S:
+            say(f"a micro-batch is not done after {PATIENCE_S:g} s: it is broken off, and taken in by the next run")
+            break
+        if waited_s > QUIET_S and not told:
+            told = True
+            say("the micro-batch that is under way is finished first")
         time.sleep(0.02)
     query.stop()
+
+
+def _ended(query: StreamingQuery) -> int:
+    """The number of the last micro-batch that ended."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])

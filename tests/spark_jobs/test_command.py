@@ -64,3 +64,42 @@ def test_once_takes_everything_in_and_trains(spark: SparkSession, tmp_path: Path
     assert "50 rows of 1 segments; 0 doubled, 0 missing" in said
     assert Lake(tmp_path / "lake").ledger().counts.rows == 50
     assert json.loads((tmp_path / "regions.json").read_text())["regions"] == []
+
+
+class BusyQuery:
+    """A query whose micro-batches follow each other without a pause; the first ends when it was looked at so often."""
+
+    def __init__(self, looks: int) -> None:
+        self.isActive = True  # as in Spark
+        self._looks = looks
+        self.stopped_in: int | None = None
+
+    @property
+    def status(self) -> dict[str, bool]:
+        assert self._looks > -3, "it waits for a second micro-batch"
+        self._looks -= 1
+        return {"isTriggerActive": True}
+
+    @property
+    def lastProgress(self) -> dict[str, int] | None:
+        return {"batchId": 7 if self._looks > 0 else 8}
+
+    def stop(self) -> None:
+        self.stopped_in = self.lastProgress["batchId"] + 1
+        self.isActive = False
+
+
+def test_only_the_micro_batch_under_way_is_waited_for(monkeypatch) -> None:
+    monkeypatch.setattr(command, "QUIET_S", 0.0)
+    query, lines = BusyQuery(looks=5), list[str]()
+    command.end(query, lines.append)  # type: ignore[arg-type]
+    assert query.stopped_in == 9  # the eighth ended, and the next one was broken off
+    assert lines == ["the micro-batch that is under way is finished first"]
+
+
+def test_a_micro_batch_that_does_not_end_is_broken_off(monkeypatch) -> None:
+    monkeypatch.setattr(command, "PATIENCE_S", 0.0)
+    query, lines = BusyQuery(looks=1_000_000), list[str]()
+    command.end(query, lines.append)  # type: ignore[arg-type]
+    assert query.stopped_in == 8
+    assert "taken in by the next run" in lines[0]
