@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIGURATION = Path(__file__).parent / "default_broker.yaml"
 FILES_OF_A_LISTENER = ("cafile", "capath", "certfile", "keyfile")
 HIGHEST_PORT = 65_535
+CLUSTER_REMEDY = "pip install 'locus-mqtt[cluster]'"
 HOW_TO_BEGIN = "`locus broker --print-config` prints one that works"
 
 
@@ -175,6 +176,8 @@ def _look_at_plugin(path: str, options: object) -> None:
     try:
         module = importlib.import_module(module_name or path)
     except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "nats":
+            raise ConfigurationError(f"plugin {path} needs nats, which is not installed: {CLUSTER_REMEDY}") from error
         raise ConfigurationError(
             f"plugin {path}: there is no module {error.name!r}; Python looks for it beside the configuration file, "
             "among what is installed and in PYTHONPATH"

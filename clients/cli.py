@@ -31,6 +31,16 @@ COMMANDS = {
     "reproduce": ("benchmarks.reproduction.command", "re-run the evaluation of a paper Locus is built from"),
 }
 
+EXTRAS = {
+    "matplotlib": "plots",
+    "nats": "cluster",
+    "nicegui": "dashboard",
+    "pandas": "spark",
+    "pyarrow": "telemetry",
+    "pyspark": "spark",
+}
+"""Which extra brings a module that some commands need."""
+
 
 class Command(Protocol):
     """What a subcommand's module offers."""
@@ -53,6 +63,21 @@ def installed_version() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run `locus` with the given words (those of the process by default) and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
+    asked = next((word for word in words if not word.startswith("-")), None)
+    try:
+        return _run(words, asked)
+    except KeyboardInterrupt:
+        return 130
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRAS:
+            raise
+        remedy = f"pip install 'locus-mqtt[{EXTRAS[missing]}]'"
+        print(f"locus {asked} needs {missing}, which is not installed: {remedy}", file=sys.stderr)
+        return 1
+
+
+def _run(words: list[str], asked: str | None) -> int:
     parser = argparse.ArgumentParser(
         prog="locus",
         description="An MQTT broker that knows where, how well and in what order.",
@@ -60,7 +85,6 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"locus {installed_version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    asked = next((word for word in words if not word.startswith("-")), None)
     command: Command | None = None
     for name, (path, summary) in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
@@ -72,10 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     arguments = parser.parse_args(words)
     assert command is not None  # argparse refuses any other word
-    try:
-        return command.run(arguments)
-    except KeyboardInterrupt:
-        return 130
+    return command.run(arguments)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,18 @@ def test_without_a_word_it_says_what_there_is(capsys: pytest.CaptureFixture[str]
     assert all(f"\n    {command}" in said for command in COMMANDS)
 
 
+def test_what_only_an_extra_brings_is_named_with_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(path: str) -> object:
+        raise ModuleNotFoundError(f"{path} wants it", name="nats.errors")
+
+    monkeypatch.setattr("clients.cli.importlib.import_module", missing)
+    assert main(["cluster", "status"]) == 1
+    expected = "locus cluster needs nats, which is not installed: pip install 'locus-mqtt[cluster]'\n"
+    assert capsys.readouterr().err == expected
+
+
 @pytest.mark.parametrize("port", ["99999", "0", "-1", "mqtt"])
 @pytest.mark.parametrize("command", [["top"], ["sub", "x"], ["doctor"], ["city"], ["demo"]])
 def test_what_is_no_port_is_named(command: list[str], port: str, capsys: pytest.CaptureFixture[str]) -> None:
