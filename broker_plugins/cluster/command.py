@@ -55,6 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     except EngineError as error:
         print(f"locus cluster: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"locus cluster: {error.filename}: {error.strerror}; see --data-dir", file=sys.stderr)
+        return 1
 
 
 # A cluster on this machine.

@@ -281,6 +281,9 @@ class Fabric:
 
         `change` is given the value and returns the one to write, or None to leave it as it is; it may be called
         several times. Returns the value in force.
+
+        Raises:
+            nats.errors.Error: the fabric does not take it, for want of room for instance.
         """
         assert self._directory is not None
         while True:
@@ -293,7 +296,7 @@ class Fabric:
                     await self._directory.update(key, wanted, last=revision)
                 else:
                     await self._directory.create(key, wanted)
-            except (nats.js.errors.KeyWrongLastSequenceError, nats.js.errors.BadRequestError):
+            except nats.js.errors.KeyWrongLastSequenceError:
                 continue  # somebody was faster
             return wanted
 

@@ -25,7 +25,6 @@ from broker_plugins.cluster.wire import (
     AskInherit,
     AskMoving,
     Batch,
-    Fenced,
     Inherited,
     MovedSession,
     Taken,
@@ -39,7 +38,7 @@ from broker_plugins.engine.work import drive
 from broker_plugins.grammar import GrammarError, parse_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     import msgspec
 
@@ -92,7 +91,7 @@ class Inheriting(Part):
         """How far nodes have read their mail."""
         return {"taken": (Taken, self._on_taken)}
 
-    def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]:
+    def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], Any]]:
         """What a node that is back had taken for a session."""
         return {AskInherit: self._receive}
 
@@ -213,11 +212,12 @@ class Inheriting(Part):
             else:
                 return
 
-    def _receive(self, question: AskInherit) -> Fenced | MovedSession:
+    def _receive(self, question: AskInherit) -> Awaitable[MovedSession] | MovedSession:
+        """Take what is sent after a session; the node that sends it forgets it when this is answered."""
         client_id = question.client_id
         session = self.node.engine.sessions.get(client_id)
         if question.token in self._received:
-            return MovedSession(found=True)
+            return self._taken_over()  # it asks again: perhaps the disk did not take it so far
         if session is None or session.held is not None or self._moving.leaves(client_id):
             return MovedSession(found=False)  # not here, or on its way: to be asked again
         if len(self._received) >= MOST_RECEIVED:
@@ -229,6 +229,15 @@ class Inheriting(Part):
             entry.packet_id, entry.state = each.packet_id, each.state
             if not session.take_up(entry):
                 session.deliver(message, each.qos, each.retain)
+        return self._taken_over()
+
+    async def _taken_over(self) -> MovedSession:
+        """Said when it is on disk: before that, the only copy that survives a crash is with the node that asks."""
+        store = self.node.engine.store
+        if store is not None and store.busy:
+            safe: asyncio.Future[None] = self.node.engine.loop.create_future()
+            store.when_safe(_set, safe)
+            await safe
         return MovedSession(found=True)
 
     # This node was away.
@@ -335,3 +344,8 @@ class Inheriting(Part):
         """Whether a client that is connected here is nowhere else: then it has come back."""
         holders = await self._moving.asking.ask_all(self.node.members.alive(), AskMoving(client_id))
         return not any(not answer.stale for answer in holders.values())
+
+
+def _set(safe: asyncio.Future[None]) -> None:
+    if not safe.done():  # who waited may have given up
+        safe.set_result(None)

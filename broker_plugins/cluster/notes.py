@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 64
 MAX_NOTE_BYTES = 262_144
+WRONG_LAST_SEQUENCE = 10_071  # JetStream's own number for it
 
 
 def key_of(client_id: str) -> str:
@@ -137,13 +138,13 @@ class Notes(Part):
             revision = await (bucket.put(key, note) if known is None else bucket.update(key, note, last=known[0]))
             self._revisions[client_id] = revision, time.monotonic()
             self.node.counters.notes_written += 1
-        except (nats.js.errors.KeyWrongLastSequenceError, nats.js.errors.BadRequestError):
-            if self._revisions.pop(client_id, None) is not None and client_id in self.node.engine.sessions:
-                self._dirty[client_id] = None  # it was elsewhere since, and has come back
         except FAULTS as error:
-            log.debug("the note of client %s: %s", client_id, error)
-            self._dirty[client_id] = None
-            await asyncio.sleep(0.05)
+            if not _was_changed(error):
+                log.debug("the note of client %s: %s", client_id, error)
+                self._dirty[client_id] = None
+                await asyncio.sleep(0.05)
+            elif self._revisions.pop(client_id, None) is not None and client_id in self.node.engine.sessions:
+                self._dirty[client_id] = None  # it was elsewhere since, and has come back
 
     def _note(self, session: Session) -> SessionNote:
         ordered = sorted(session.subscriptions.values(), key=lambda each: each.order)
@@ -171,6 +172,13 @@ class Notes(Part):
             log.warning("the note of client %s: %s", client_id, error)
             return None
         return note if note.client_id == client_id else None
+
+
+def _was_changed(error: Exception) -> bool:
+    """Whether somebody else wrote a note since; anything else, such as no room for it, passes."""
+    if isinstance(error, nats.js.errors.KeyWrongLastSequenceError):
+        return True
+    return isinstance(error, nats.js.errors.BadRequestError) and error.err_code == WRONG_LAST_SEQUENCE
 
 
 def _give_up(done: asyncio.Future[None]) -> None:

@@ -53,7 +53,20 @@ class NatsServer:
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and return at once."""
+        """Start it, and return at once.
+
+        Raises:
+            ServerError: it is not installed, or its directory cannot be written.
+        """
+        try:
+            self._start()
+        except OSError as error:
+            why = error.strerror or error
+            raise ServerError(
+                f"nats-server cannot be started in {self.directory}: {why}; make room, or choose another directory"
+            ) from error
+
+    def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "nats.conf"
         configuration.write_text(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from broker_plugins.cluster import command
+from clients.cli import main
 from tests.brokers import free_port
 from tests.mqtt_wire import connect, publish, wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 LOCUS = [sys.executable, "-m", "clients.cli", "cluster"]
 
@@ -65,3 +70,12 @@ def test_up_and_status(tmp_path: Path) -> None:
     )
     assert status.returncode == 1
     assert "no NATS server answers" in status.stderr
+
+
+def test_a_full_disk_is_said_in_words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/node-1/broker.yaml")
+
+    monkeypatch.setattr(command, "_up", full)
+    assert main(["cluster", "up"]) == 1
+    assert "/data/node-1/broker.yaml: No space left on device; see --data-dir" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+import nats.js.errors
 import pytest
 
 from broker_plugins.cluster.fabric import Fabric, read_leases
@@ -208,3 +209,21 @@ def test_where_clients_reach_a_node_may_stand_in_the_environment(monkeypatch: py
     monkeypatch.setenv("LOCUS_ADDRESS", "127.0.0.1:1884")
     assert ClusterOptions(node="n").address == "127.0.0.1:1884"
     assert ClusterOptions(node="n", address="n:1883").address == "n:1883"
+
+
+async def test_a_directory_that_has_no_room_is_an_error_and_not_tried_for_ever() -> None:
+    class Full:
+        tries = 0
+
+        async def get(self, _key: str) -> None:
+            raise nats.js.errors.KeyNotFoundError
+
+        async def create(self, _key: str, _value: bytes) -> None:
+            self.tries += 1
+            assert self.tries == 1, "it is tried for ever"
+            raise nats.js.errors.BadRequestError(code=400, err_code=10_077, description="maximum bytes exceeded")
+
+    fabric = Fabric(ClusterOptions(node="n"), 1, {}, lambda: asyncio.sleep(0))
+    fabric._directory = Full()  # type: ignore[assignment]
+    with pytest.raises(nats.js.errors.BadRequestError):
+        await asyncio.wait_for(fabric.directory_change("map", lambda _: b"new"), 60)

@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Self
 
+import nats.js.errors
 import pytest
 
 from broker_plugins.cluster.fabric import Fabric
@@ -148,3 +149,24 @@ async def test_a_note_is_bounded(server: NatsServer) -> None:
 def test_any_client_has_a_key() -> None:
     assert key_of("a b/ü#") != key_of("a b/u#")
     assert len(key_of("x" * 60_000)) == 40
+
+
+async def test_a_note_that_finds_no_room_is_written_when_there_is_some(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World("a", server, "room") as world:
+        bucket = world.node.fabric.notes
+        assert bucket is not None
+        put, refused = bucket.put, list[str]()
+
+        async def full(key: str, note: bytes) -> int:
+            if len(refused) < 3:
+                refused.append(key)
+                raise nats.js.errors.BadRequestError(code=400, err_code=10_077, description="maximum bytes exceeded")
+            return await put(key, note)
+
+        monkeypatch.setattr(bucket, "put", full)
+        world.session("c", "t/#")
+        await world.written()
+        assert refused == [key_of("c")] * 3
+        assert await world.notes.read("c") is not None

@@ -48,3 +48,9 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
                 server.wait()
         finally:
             server.stop()
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file is in the way")
+    with pytest.raises(ServerError, match=r"cannot be started in .*taken.*: .*; make room,"):
+        NatsServer(free_port(), tmp_path / "taken").start()
