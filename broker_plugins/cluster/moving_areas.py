@@ -1,8 +1,9 @@
 """Circles around clients that move: how much wider they are announced than they are, so that it is seldom done anew.
 
 Room to move saves announcements and costs messages that are sent in vain. Both cost bytes between nodes, and the sum is
-least about where they cost the same: the one falls with the room as the other grows. So a node gives its clients more
-room while it announces more than it gets in vain, and less while it gets more in vain.
+least where they cost the same: the one falls with the room as the other grows. So a node gives its clients more room
+while it announces more than it gets in vain, and less while it gets more in vain. By the same sum, who goes four times
+as far from one report to the next gets twice the room.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
     from spatial_index.spaces import Space
 
-FIRST: Final = 0.25
+FIRST: Final = 0.1
 LEAST: Final = 0.03
 MOST: Final = 1.0
-"""Room is a part of the radius: to begin with, the least and the most of it."""
+"""Room is a part of the radius: for a client that has not moved yet, the least and the most of it."""
+NARROWEST, WIDEST = 0.1, 10.0
+"""The least and the most that a node takes times the root of how far a client goes between reports, in radii."""
 STEP: Final = 1.25
 """By how much there is more or less room after each look."""
 LOOK_BYTES: Final = 2048
@@ -47,10 +50,10 @@ def announced_bytes(inner: str, name: str, nodes: int) -> int:
 class Room:
     """How much room circles of this node get."""
 
-    __slots__ = ("_announced", "_in_vain", "margin")
+    __slots__ = ("_announced", "_in_vain", "factor")
 
     def __init__(self) -> None:
-        self.margin = FIRST
+        self.factor = 1.0
         self._announced = self._in_vain = 0
 
     def announced(self, size: int) -> None:
@@ -66,8 +69,37 @@ class Room:
     def _look(self) -> None:
         if self._announced + self._in_vain >= LOOK_BYTES:
             more = self._announced > self._in_vain
-            self.margin = min(max(self.margin * (STEP if more else 1 / STEP), LEAST), MOST)
+            self.factor = min(max(self.factor * (STEP if more else 1 / STEP), NARROWEST), WIDEST)
             self._announced = self._in_vain = 0
+
+    def margin(self, step: float | None) -> float:
+        """The room for a circle, as a part of its radius, by how many radii it goes from one report to the next."""
+        return FIRST if step is None else min(max(self.factor * math.sqrt(step), LEAST), MOST)
+
+
+class _Circle:
+    """One that is announced.
+
+    Args:
+        told: as it is announced.
+        last: as it was when it was put last.
+    """
+
+    __slots__ = ("last", "step", "told")
+
+    def __init__(self, told: Circle, last: Circle) -> None:
+        self.told = told
+        self.last = last
+        self.step: float | None = None
+        """How many radii it goes from one report to the next, lately."""
+
+    def margin(self, room: Room) -> float:
+        """The room it should have now."""
+        return room.margin(self.step)
+
+    def is_wide(self, room: Room) -> bool:
+        """Whether it has far more room than it should have."""
+        return self.told.radius > self.last.radius * (1 + WIDE * self.margin(room))
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -78,34 +110,40 @@ class MovingAreas(Generic[Key]):
 
     def __init__(self) -> None:
         self.room = Room()
-        self._told: dict[Key, tuple[Circle, float]] = {}
-        """The circle that is announced, and the radius of the one that it is announced for."""
+        self._circles: dict[Key, _Circle] = {}
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._circles)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._told
+        return key in self._circles
 
     def put(self, key: Key, space: Space, circle: Circle) -> Circle | None:
         """A circle is somewhere: the one to announce for it, or None if what is announced will do."""
-        known, margin = self._told.get(key), self.room.margin
-        if known is not None and known[0].radius <= circle.radius * (1 + WIDE * margin):
+        known = self._circles.get(key)
+        if known is None:
+            told = rounded(space, circle, circle.radius * (1 + FIRST))
+            self._circles[key] = _Circle(told, circle)
+            return told
+        if circle is not known.last:
+            step = distance(space, known.last, circle) / circle.radius
+            known.step = step if known.step is None else (known.step + step) / 2
+            known.last = circle
+        margin = known.margin(self.room)
+        if not known.is_wide(self.room):
             least = min(circle.radius * (1 + LEAD * margin), space.longest_radius())
-            if distance(space, circle, known[0]) + least <= known[0].radius:
+            if distance(space, circle, known.told) + least <= known.told.radius:
                 return None
-        told = rounded(space, circle, circle.radius * (1 + margin))
-        self._told[key] = told, circle.radius
-        return told
+        known.told = rounded(space, circle, circle.radius * (1 + margin))
+        return known.told
 
     def drop(self, key: Key) -> None:
         """A circle is no more; one that is not known is none."""
-        self._told.pop(key, None)
+        self._circles.pop(key, None)
 
     def wide(self, most: int) -> list[Key]:
-        """Some circles that have far more room than there is for them now: they should be put again."""
-        margin = self.room.margin
-        wide = (key for key, (told, radius) in self._told.items() if told.radius > radius * (1 + WIDE * margin))
+        """Some circles that have far more room than they should have: they are to be put again as they are."""
+        wide = (key for key, circle in self._circles.items() if circle.is_wide(self.room))
         return list(itertools.islice(wide, most))
 
 

@@ -16,7 +16,9 @@ from broker_plugins.cluster.moving_areas import (
     LEAST,
     LOOK_BYTES,
     MOST,
+    NARROWEST,
     WIDE,
+    WIDEST,
     MovingAreas,
     Room,
     announced_bytes,
@@ -50,13 +52,13 @@ def test_what_is_announced_holds_the_circle_wherever_it_goes(space: Space, data:
     west, south, east, north = space.bounds
     told: Circle | None = None
     for _ in range(data.draw(st.integers(1, 12))):
-        areas.room.margin = data.draw(st.floats(LEAST, MOST))
+        areas.room.factor = data.draw(st.floats(NARROWEST, WIDEST))
         circle = Circle(x, y, radius)
         put = areas.put("client", space, circle)
         told = put or told
         assert told is not None
         assert distance(space, circle, told) + radius <= told.radius * (1 + 1e-12)
-        assert told.radius <= radius * (1 + WIDE * areas.room.margin) * (1 + 2 * COARSE) + 1e-9
+        assert told.radius <= radius * (1 + WIDE * MOST) * (1 + 2 * COARSE)
         if put is not None:
             assert areas.put("client", space, circle) is None
         _check_places(data, space, circle, told)
@@ -97,28 +99,44 @@ def test_a_rounded_circle_is_little_wider_and_short_to_spell(radius: float, x: f
 
 def test_there_is_more_room_while_announcing_costs_more_and_less_while_messages_come_in_vain() -> None:
     room = Room()
+    first = room.margin(0.04)
     room.in_vain(LOOK_BYTES - 1)
-    assert room.margin == FIRST
+    assert room.margin(0.04) == first
     room.announced(1)
-    assert room.margin < FIRST
-    for _ in range(20):
+    assert room.margin(0.04) < first
+    for _ in range(40):
         room.in_vain(LOOK_BYTES)
-    assert room.margin == LEAST
+    assert room.factor == NARROWEST
+    assert room.margin(0.04) == LEAST
     for _ in range(40):
         room.announced(LOOK_BYTES)
-    assert room.margin == MOST
+    assert room.factor == WIDEST
+    assert room.margin(0.04) == MOST
+    assert room.margin(None) == FIRST
     assert announced_bytes("a", "=c1,2,3", 2) == 2 * announced_bytes("a", "=c1,2,3", 1) > 100
 
 
-def test_a_circle_that_stands_still_gives_back_room_that_there_is_no_more() -> None:
+def test_who_goes_farther_between_reports_gets_more_room() -> None:
+    areas: MovingAreas[str] = MovingAreas()
+    told: dict[str, Circle] = {}
+    for number in range(60):
+        for name, step in (("slow", 0.005), ("fast", 0.08)):
+            told[name] = areas.put(name, FLOOR, Circle(1.0 + number * step, 1.0, 0.5)) or told[name]
+    assert told["slow"].radius < 0.5 * (1 + 0.15)
+    assert told["fast"].radius > 0.5 * (1 + 0.3)
+
+
+def test_a_circle_that_stands_still_gives_back_room() -> None:
     areas: MovingAreas[int] = MovingAreas()
-    for number in range(5):
-        areas.put(number, FLOOR, Circle(4.0, 1.0, 0.5))
+    for step in range(3):
+        for number in range(5):
+            areas.put(number, FLOOR, Circle(4.0 + step, 1.0, 0.5))
     assert areas.wide(10) == []
-    areas.room.margin = LEAST
+    areas.room.factor = NARROWEST
     assert areas.wide(3) == [0, 1, 2]
+    still = Circle(6.0, 1.0, 0.5)
     for number in areas.wide(10):
-        told = areas.put(number, FLOOR, Circle(4.0, 1.0, 0.5))
+        told = areas.put(number, FLOOR, still)
         assert told is not None
-        assert told.radius < 0.5 * (1 + FIRST)
+        assert told.radius < 0.5 * (1 + MOST)
     assert areas.wide(10) == []
