@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         if number not in PAPERS:
             print(f"locus reproduce: no paper {number!r}; there are {', '.join(PAPERS)}", file=sys.stderr)
             return 2
+    importlib.import_module("matplotlib")  # where it is missing, say so now and not after minutes of work
     arguments.out.mkdir(parents=True, exist_ok=True)
     for number in arguments.papers or PAPERS:
         module = cast("Reproduction", importlib.import_module(f"benchmarks.reproduction.paper_{number}"))

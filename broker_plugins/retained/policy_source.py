@@ -49,6 +49,9 @@ class PolicySource:
         if seen == self._seen:
             return
         self._seen = seen
+        if seen is None and self.policy is None:
+            log.info("no policy at %s yet; the renewal rule decides until there is one", self.path)
+            return
         try:
             policy = read_policy(self.path).policy
         except PolicyFileError as error:
