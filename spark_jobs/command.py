@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--d-max-s", type=float, default=10.0, help="the longest wait, as in the broker (10)")
     parser.add_argument("--regions-file", type=Path, help="mine slow regions into this file")
+    parser.add_argument("--plane", help="bounds of a plane to mine: west,south,east,north; the Earth if not said")
     parser.add_argument(
         "--train-every-s", type=float, default=600.0, help="time between two trainings or minings (600)"
     )
@@ -65,18 +66,26 @@ def run(arguments: argparse.Namespace) -> int:
     except JavaMissingError as error:
         print(error, file=sys.stderr)
         return 2
-    return _run(arguments, lambda line: print(f"{time.strftime('%H:%M:%S')} {line}", flush=True))
+    from spark_jobs.failures import FAILURES, brief
+
+    try:
+        return _run(arguments, lambda line: print(f"{time.strftime('%H:%M:%S')} {line}", flush=True))
+    except FAILURES as error:
+        print(f"the pipeline ends: {brief(error)}", file=sys.stderr)
+        return 1
 
 
 def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     from rl_policy import CostModel
+    from spark_jobs.failures import attempt
     from spark_jobs.ingest import Ingestion
     from spark_jobs.lake import Lake
     from spark_jobs.metrics import Metrics
-    from spark_jobs.mine_regions import mine, said
+    from spark_jobs.mine_regions import mine, said, space_of
     from spark_jobs.mqtt_sink import MqttSink
     from spark_jobs.train_retained import train
 
+    space = space_of(arguments.plane)
     sink = MqttSink(arguments.broker) if arguments.broker else None
     master = arguments.master or f"local[{arguments.cores}]"
     say(f"starting Spark on {master}")
@@ -96,9 +105,9 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
     def learn() -> None:
         if arguments.policy_file is not None:
             cost = CostModel(arguments.kappa, arguments.d_max_s)
-            say(f"training: {train(spark, lake, arguments.policy_file.absolute(), cost)}")
+            attempt("training", lambda: train(spark, lake, arguments.policy_file.absolute(), cost), say)
         if arguments.regions_file is not None:
-            say(f"mining: {said(mine(spark, lake, arguments.regions_file.absolute()))}")
+            attempt("mining", lambda: said(mine(spark, lake, arguments.regions_file.absolute(), space)), say)
 
     ingestion = Ingestion(spark, arguments.spool, lake, committed, keep)
     metrics.catch_up()

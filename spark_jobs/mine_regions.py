@@ -104,6 +104,21 @@ def mine(
     return found
 
 
+def space_of(plane: str | None) -> Space:
+    """The space that an option names: bounds of a plane, `west,south,east,north`, or the Earth if it is not said.
+
+    Raises:
+        ValueError: these are no bounds.
+    """
+    if not plane:
+        return WGS84
+    try:
+        west, south, east, north = (float(part) for part in plane.split(","))
+    except ValueError as error:
+        raise ValueError(f"--plane {plane!r}: give four numbers, west,south,east,north") from error
+    return Plane(west, south, east, north)
+
+
 def proposal(found: SlowRegions, now_s: float) -> str:
     """What the file says: a JSON document, boxes as west, south, east, north."""
     regions = [
@@ -132,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--since-s", type=float, default=86_400.0, help="how far back to look (a day)")
     parser.add_argument("--master", default="local[*]", help="Spark's master; empty leaves it to spark-submit")
     arguments = parser.parse_args(argv)
-    space = Plane(*(float(part) for part in arguments.plane.split(","))) if arguments.plane else WGS84
+    space = space_of(arguments.plane)
     spark = build_session("locus mine_regions", arguments.master or None)
     print(said(mine(spark, Lake(arguments.lake), arguments.regions_file, space, since_s=arguments.since_s)))
     return 0
