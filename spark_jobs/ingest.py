@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+AHEAD_S: Final = 60.0
+"""How far the clock of a broker may be ahead of this one's."""
 GONE: Final = "it was removed while it was read"
 
 
@@ -272,7 +274,9 @@ class Ingestion:
         ledger.counts.segments += 1
         if found.latest_us is not None:
             node = found.segment.node
-            ledger.latest_us[node] = max(found.latest_us, ledger.latest_us.get(node, 0))
+            # A broker whose clock ran ahead would have been heard of in the future: no window before then was shown.
+            latest_us = min(found.latest_us, int((time.time() + AHEAD_S) * 1e6))
+            ledger.latest_us[node] = max(latest_us, ledger.latest_us.get(node, 0))
         if not parts:
             ledger.counts.doubled += found.rows
             return None

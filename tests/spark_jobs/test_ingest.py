@@ -4,6 +4,7 @@ import contextlib
 import errno
 import random
 import shutil
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 
 from broker_plugins.telemetry.schema import VERSION
 from spark_jobs import segments
-from spark_jobs.ingest import Ingestion
+from spark_jobs.ingest import AHEAD_S, Ingestion
 from spark_jobs.lake import FAN_IN, AlreadyIngestingError, Lake
 from spark_jobs.ranges import live
 from tests.spark_jobs.spools import INCARNATION, publishes, write
@@ -113,6 +114,15 @@ def test_a_segment_that_cannot_be_read_for_now_is_not_put_aside(
     assert lake.ledger().counts.quarantined == 0
     ingestion.take(paths)
     assert len(sequences(spark, lake)) == 5
+
+
+def test_a_clock_that_ran_ahead_does_not_put_a_node_into_the_future(spark: SparkSession, tmp_path: Path) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    year_2100_us = 4_102_444_800_000_000
+    ingestion = Ingestion(spark, spool, lake)
+    ingestion.take(write(spool, "publishes", [{"at": year_2100_us}]))
+    assert lake.ledger().latest_us["n1"] <= (time.time() + AHEAD_S) * 1e6
+    assert len(sequences(spark, lake)) == 1, "the record itself is kept as it is"
 
 
 def test_a_newer_segment_is_refused_until_the_program_knows_it(

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from broker_plugins.cluster.slow_areas import SlowAreas
 from spark_jobs.ingest import Ingestion
 from spark_jobs.lake import Lake
-from spark_jobs.mine_regions import merged, mine, said, summaries
-from spatial_index import Observations, Plane, slow_regions
+from spark_jobs.mine_regions import merged, mine, said, space_of, summaries
+from spatial_index import WGS84, Observations, Plane, slow_regions
 from tests.spark_jobs.spools import START_US, write
 
 if TYPE_CHECKING:
@@ -60,6 +63,18 @@ def test_regions_of_partitions_are_those_of_the_whole(spark: SparkSession, tmp_p
     assert 140 < west < 210 < 280 < east < 350
     assert 140 < south < 210 < 280 < north < 350
     assert said(found) == "1 slow regions of 160 users, 60 of them slow"
+    node: Any = SimpleNamespace(options=SimpleNamespace(weigh_s=1.0, slow_regions_file=str(path)))
+    areas = SlowAreas(node, FLOOR)  # what the cluster reads the proposal with
+    assert asyncio.run(areas.boxes()) == [(west, south, east, north)]
+    assert asyncio.run(areas.boxes()) is None, "no news"
     nothing = mine(spark, lake, path, FLOOR, now_s=START_US / 1e6 + 1e6)
     assert nothing.regions == ()
     assert json.loads(path.read_text())["regions"] == []
+    assert asyncio.run(areas.boxes()) == []
+
+
+def test_a_plane_is_four_numbers() -> None:
+    assert space_of(None) == space_of("") == WGS84
+    assert space_of("0,0,1000,1000") == FLOOR
+    with pytest.raises(ValueError, match="--plane '1,2,3': give four numbers"):
+        space_of("1,2,3")

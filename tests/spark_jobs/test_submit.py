@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -52,7 +53,7 @@ def submit(line: str) -> str:
 def test_the_recipes_of_the_guide_run(tmp_path: Path) -> None:
     write(tmp_path / "telemetry", "publishes", publishes(70))
     lines = recipes(tmp_path)
-    assert list(lines) == ["ingest", "metrics", "train_retained"]
+    assert list(lines) == ["ingest", "metrics", "train_retained", "mine_regions"]
     assert "commit 1: 70 records of 1 tables" in submit(lines["ingest"])
     lake = Lake(tmp_path / "lake")
     assert lake.ledger().counts.rows == 70
@@ -61,3 +62,5 @@ def test_the_recipes_of_the_guide_run(tmp_path: Path) -> None:
     sums = pq.read_table(cube, filters=[("metric", "=", "publishes"), ("scope", "=", "node")])
     assert sum(sums["value"].to_pylist()) == 70
     assert "no records to judge by" in submit(lines["train_retained"])
+    assert "0 slow regions of 0 users" in submit(lines["mine_regions"])
+    assert json.loads((tmp_path / "regions.json").read_text())["regions"] == []
