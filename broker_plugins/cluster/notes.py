@@ -53,6 +53,9 @@ class Notes(Part):
         self._revisions: dict[str, tuple[int, float]] = {}
         """The notes this node has written, by client: which revision, and when."""
         self._writing = False
+        self._joined = False
+        """Whether this node has learned, since it reached the fabric, which of its sessions are elsewhere. A note that
+        it wrote before would take the place of another node's, and the end of the session here would remove it."""
         self._waiting: list[asyncio.Future[None]] = []
 
     # When something changes.
@@ -77,6 +80,7 @@ class Notes(Part):
 
     async def joined(self) -> None:
         """Write what could not be written before."""
+        self._joined = True
         self._begin()
 
     async def beat(self) -> None:
@@ -84,7 +88,7 @@ class Notes(Part):
         old = time.monotonic() - self.node.options.away_s / 2
         for client_id in [each for each, (_, written) in self._revisions.items() if written < old][:AT_ONCE]:
             self._dirty[client_id] = None
-        if self._dirty and not self._writing:
+        if self._dirty and not self._writing and self.node.fabric.settled:
             self._begin()
 
     def written(self, seconds: float) -> asyncio.Future[None] | None:
@@ -107,7 +111,7 @@ class Notes(Part):
     async def _write(self) -> None:
         try:
             await asyncio.sleep(0)  # what this turn changes is written at once
-            while self._dirty and self.node.fabric.ready:
+            while self._dirty and self.node.fabric.ready and (self._joined or self.node.fabric.settled):
                 some = list(self._dirty)[:AT_ONCE]
                 for client_id in some:
                     del self._dirty[client_id]
@@ -117,7 +121,7 @@ class Notes(Part):
                     for done in waiting:
                         _give_up(done)
         finally:
-            self._writing = False
+            self._writing = self._joined = False
 
     async def _write_one(self, client_id: str) -> None:
         bucket = self.node.fabric.notes

@@ -111,6 +111,27 @@ async def test_a_session_that_ends_is_forgotten_and_one_that_moved_is_not(server
         assert note.node == "b"
 
 
+async def test_a_node_that_is_back_writes_no_note_before_it_knows_what_is_elsewhere(server: NatsServer) -> None:
+    async with World("a", server, "early") as a, World("b", server, "early") as b:
+        b.session("fled", "t/#")
+        await b.written()
+        a.node.fabric.settled = False  # the fabric is there, and this node still asks what it must know
+        left = a.session("fled", "t/#")
+        for _ in range(3):
+            await a.notes.beat()
+            await asyncio.sleep(0.02)
+        assert a.node.counters.notes_written == 0
+        a.end(left)
+        await a.notes.joined()
+        a.session("stays", "t/#")
+        a.node.fabric.settled = True
+        await a.written()
+        note, other = await a.notes.read("fled"), await a.notes.read("stays")
+        assert note is not None
+        assert other is not None
+        assert (note.node, other.node) == ("b", "a")
+
+
 async def test_a_session_on_its_way_is_left_to_the_node_it_goes_to(server: NatsServer) -> None:
     async with World("a", server, "way") as a:
         a.session("c", "t/#")
