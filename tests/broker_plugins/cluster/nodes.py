@@ -46,7 +46,7 @@ class Cluster:
         options = {
             "node": name,
             "address": f"127.0.0.1:{port}",
-            "servers": [self.fabric.url],
+            "servers": [self.fabric_url(name)],
             "hello_s": 0.3,
             "lease_s": 1.5,
             **self._plugins.get(CLUSTER, {}),
@@ -56,6 +56,10 @@ class Cluster:
         )
         self.nodes[name] = broker
         return broker
+
+    def fabric_url(self, name: str) -> str:
+        """Where a node finds the fabric."""
+        return self.fabric.url
 
     def port(self, name: str) -> int:
         return self._ports[name]

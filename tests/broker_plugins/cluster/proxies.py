@@ -1,4 +1,4 @@
-"""A slow network for tests: TCP proxies that delay what passes through them, and NATS servers joined through them."""
+"""A bad network for tests: TCP proxies that delay what passes, or are cut, and NATS servers joined by them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class SlowNetwork:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: dict[int, asyncio.Event] = {}
+        self._refused: set[int] = set()
+        self._sinks: dict[int, set[asyncio.StreamWriter]] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -49,30 +52,62 @@ class SlowNetwork:
         """A port that leads to another one, with the delay."""
 
         async def listen() -> int:
+            is_open = asyncio.Event()
+            is_open.set()
+
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                if port in self._refused:
+                    writer.close()
+                    return
                 try:
                     there, back = await asyncio.open_connection("127.0.0.1", to)
                 except OSError:
                     writer.close()
                     return
                 for source, sink in ((reader, back), (there, writer)):
-                    self._run(self._carry(source, sink))
+                    self._sinks[port].add(sink)
+                    self._run(self._carry(source, sink, port))
 
             server = await asyncio.start_server(serve, "127.0.0.1", 0)
             self._servers.append(server)
-            return int(server.sockets[0].getsockname()[1])
+            port = int(server.sockets[0].getsockname()[1])
+            self._open[port] = is_open
+            self._sinks[port] = set()
+            return port
 
         return asyncio.run_coroutine_threadsafe(listen(), self._loop).result(10)
+
+    def cut(self, port: int, *, silently: bool) -> None:
+        """Let nothing pass a proxy: connections are broken and refused, or silently hold what comes."""
+
+        async def close() -> None:
+            if silently:
+                self._open[port].clear()
+                return
+            self._refused.add(port)
+            for sink in list(self._sinks[port]):
+                sink.transport.abort()
+
+        asyncio.run_coroutine_threadsafe(close(), self._loop).result(10)
+
+    def mend(self, port: int) -> None:
+        """Let everything pass a proxy again, first what it held."""
+
+        async def reopen() -> None:
+            self._refused.discard(port)
+            self._open[port].set()
+
+        asyncio.run_coroutine_threadsafe(reopen(), self._loop).result(10)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, port: int) -> None:
         """Carry bytes in their order, each chunk so much later than it came."""
         due: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        self._run(self._release(due, sink))
+        self._run(self._release(due, sink, port))
         data = b"-"
         while data:
             try:
@@ -81,15 +116,17 @@ class SlowNetwork:
                 data = b""
             due.put_nowait((self._loop.time() + self.delay_s, data))
 
-    async def _release(self, due: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter) -> None:
+    async def _release(self, due: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter, port: int) -> None:
         with contextlib.suppress(OSError):
             while True:
                 at, data = await due.get()
                 await asyncio.sleep(max(0.0, at - self._loop.time()))
+                await self._open[port].wait()
                 if not data:
                     break
                 sink.write(data)
                 await sink.drain()
+        self._sinks[port].discard(sink)
         sink.close()
 
 
