@@ -102,3 +102,18 @@ async def test_what_is_known_of_another_node_is_confirmed_once() -> None:
     await asyncio.sleep(0)
     confirmed = [(subject, decode(data, Applied)) for subject, data in world.said]
     assert confirmed == [("applied.b", Applied("here", 1, 1))]
+
+
+async def test_what_is_announced_is_counted_for_each_node_that_is_told() -> None:
+    world = World("b", "c")
+    world.subscribe("t/#")
+    world.announcing.known_everywhere(SECONDS)
+    await asyncio.sleep(0)
+    (_, delta) = world.said[0]
+    assert world.node.counters.announced_bytes == 2 * len(delta)
+    world.announcing.others.replace(Delta("b", 1, 0, 0, []))
+    world.announcing._on_delta(Delta("b", 1, 0, 1, []))
+    await asyncio.sleep(0)
+    (subject, confirmed) = world.said[1]
+    assert subject == "applied.b"
+    assert world.node.counters.announced_bytes == 2 * len(delta) + len(confirmed)
