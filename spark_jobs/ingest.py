@@ -105,6 +105,7 @@ class Ingestion:
         self.lake = lake
         self._on_commit = on_commit
         self._keep = keep or Keep()
+        self._said_newer = False
         self.checkpoint = lake.root / "checkpoint"
         lake.claim(spark)
         self.ledger: Ledger = lake.ledger()
@@ -259,7 +260,9 @@ class Ingestion:
             ledger.counts.refused += 1
             ledger.refused.append(str(path))
             commit.refused.append(str(path))
-            log.warning("segment refused, it stays where it is: %s", error)
+            # A newer broker closes several each second: the line of every commit says how many, this one why.
+            log.log(logging.DEBUG if self._said_newer else logging.WARNING, "segments stay where they are: %s", error)
+            self._said_newer = True
             return None
         except NotASegmentError as error:
             ledger.counts.quarantined += 1
@@ -321,6 +324,17 @@ class Ingestion:
         if drop(self.lake, self.ledger, self._keep, time.time()):
             self.lake.commit(self.ledger)
         self.lake.remove_replaced()
+        self._forget_refused()
+
+    def _forget_refused(self) -> None:
+        """Of segments that were refused, forget those that the spool no longer has: they never come."""
+        kept = [path for path in self.ledger.refused if Path(path).exists()]
+        gone = len(self.ledger.refused) - len(kept)
+        if gone:
+            log.warning("%d segments of a newer schema were removed before this program was updated", gone)
+            self.ledger.refused = kept
+            self.ledger.counts.vanished += gone
+            self.lake.commit(self.ledger)
 
     def _move_aside(self) -> None:
         """Move what was put aside out of the spool, after the ledger says so: a crash in between repeats it."""

@@ -143,6 +143,26 @@ def test_a_newer_segment_is_refused_until_the_program_knows_it(
     assert lake.ledger().refused == []
 
 
+def test_refused_segments_are_said_once_and_forgotten_with_their_files(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    newer = []
+    for first in range(1, 30, 5):
+        (path,) = write(spool, "publishes", publishes(5, first), first)
+        newer.append(path.rename(path.with_name(path.name.replace(f"-v{VERSION}.", f"-v{VERSION + 1}."))))
+    ingestion = Ingestion(spark, spool, lake)
+    ingestion.take(newer)
+    assert caplog.text.count("update it") == 1
+    for path in newer[:4]:
+        path.unlink()  # the broker's retention
+    ingestion._put_together()  # what it does every few commits
+    assert lake.ledger().refused == [str(path) for path in newer[4:]]
+    ingestion.take(write(spool, "publishes", publishes(5, 31), 31))
+    counts = lake.ledger().counts
+    assert (counts.refused, counts.vanished, counts.rows) == (6, 4, 5)
+
+
 def test_an_older_segment_has_nulls_for_younger_fields(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
