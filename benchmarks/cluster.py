@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from benchmarks import cluster_city
+from benchmarks.cluster_geo import measure_geo
 from benchmarks.cluster_nodes import JOIN_SECONDS, nodes
 from benchmarks.latency import latency
 from benchmarks.load import (
@@ -29,7 +30,8 @@ from benchmarks.report import Report, Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.cluster_nodes import Nodes
+    from benchmarks.cluster_geo import measure_geo
+from benchmarks.cluster_nodes import Nodes
 
 RATE = 200.0
 WINDOW = 400
@@ -41,6 +43,7 @@ def measure(quick: bool, progress: Callable[[str], None]) -> Report:
     seconds, repeats = (1.0, 1) if quick else (5.0, 3)
     _measure_latency(report, seconds, repeats, progress)
     _measure_rates(report, seconds, repeats, progress)
+    measure_geo(report, quick, progress)
     _measure_city(report, quick, progress)
     report.remarks += [
         "peer `alone`: the same load on one broker without a cluster; ratio of a time: alone / cluster",
