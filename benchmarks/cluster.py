@@ -30,8 +30,7 @@ from benchmarks.report import Report, Row
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from benchmarks.cluster_geo import measure_geo
-from benchmarks.cluster_nodes import Nodes
+    from benchmarks.cluster_nodes import Nodes
 
 RATE = 200.0
 WINDOW = 400

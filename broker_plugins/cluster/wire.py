@@ -7,7 +7,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-FORMAT: Final = b"\x01"
+FORMAT: Final = b"\x02"
 """The first byte of everything sent; a node that reads another one leaves it alone."""
 GONE: Final = 0
 HELD: Final = 1

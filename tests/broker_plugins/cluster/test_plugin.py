@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_plugins.cluster.wire import FORMAT
 from tests.broker_plugins.cluster.nodes import Cluster, cluster
 from tests.mqtt_wire import DISCONNECT, Kind, Silence, Will, Wire, acknowledge, connect, publish, wait_for
 
@@ -211,7 +212,7 @@ def test_inner_subjects_are_out_of_reach(nodes: Cluster) -> None:
         there.subscribe(*((subject, 1) for subject in subjects), ("#", 1), (">", 1))
         nodes.wait_heard(there, "a", "probe")
         for subject in subjects[:4]:
-            publish_all(mallory, subject, [b"\x01-\x92\xa1a\x90"], 1)
+            publish_all(mallory, subject, [FORMAT + b"-\x92\xa1a\x90"], 1)
         assert [each.topic for each in there.messages(4)] == subjects[:4]
         assert not there.messages_until_ping()
         assert "cannot be read" not in nodes.nodes["b"].log

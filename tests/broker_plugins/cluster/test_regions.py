@@ -72,7 +72,7 @@ def send(wire: Wire, topics: list[str], text: str, qos: int = 1) -> None:
 
 def test_blocks_are_shared_out_and_a_dead_node_s_go_to_the_others_and_come_back(tmp_path: Path) -> None:
     proposal = tmp_path / "regions.json"
-    chosen = options(block_depth=2, slow_regions_file=str(proposal))
+    chosen = options(block_depth=2, slow_regions_file=str(proposal), weigh_s=6.0)  # so a death is seen alone
     with cluster(tmp_path, "a", "b", "c", plugins=chosen) as nodes:
         first = wait_for_map(nodes, "abc", lambda found: set(owners(found)) == set("abc"), "all to own something")
         assert len(first["blocks"]) == 16

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_plugins.cluster.wire import (
+    FORMAT,
     AskRetained,
     AskSession,
     AskWishes,
@@ -50,11 +51,11 @@ def test_questions_are_told_apart() -> None:
 @given(st.binary(max_size=60))
 @example(b"\x92\xa2\x00\x80")  # a string that is not UTF-8
 def test_noise_raises_nothing_but_a_wire_error(data: bytes) -> None:
-    for whole in (data, b"\x01-" + data, b"\x01z" + data):
+    for whole in (data, FORMAT + b"-" + data, FORMAT + b"z" + data):
         with contextlib.suppress(WireError):
             decode(whole, Batch)
 
 
 def test_another_version_is_named() -> None:
     with pytest.raises(WireError, match="one version of Locus"):
-        decode(b"\x02-" + encode(Hello("a", 1, 1, 1))[2:], Hello)
+        decode(bytes([FORMAT[0] + 1]) + encode(Hello("a", 1, 1, 1))[1:], Hello)
