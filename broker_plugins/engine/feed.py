@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_plugins.engine.retained import Cursor
+from broker_plugins.engine.retained import Cursor, comes_after
 from broker_plugins.engine.topics import matches
 
 if TYPE_CHECKING:
@@ -66,8 +66,14 @@ class Feed:
 
     def reaches(self, topic: str) -> bool:
         """Whether the cursor will still come to a topic."""
-        if self.over or (self.cursor.passed(topic) and topic not in self.ready):
-            return False
+        return not self.over and (topic in self.ready or not self.cursor.passed(topic)) and self.matches(topic)
+
+    def would_reach(self, topic: str) -> bool:
+        """Whether it would come to a topic after a crash: it reads ahead, and new topics may be among what it read."""
+        return not self.over and (topic in self.ready or comes_after(topic, self.dealt)) and self.matches(topic)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the subscription is for a topic."""
         return matches(self.subscription.inner, topic)
 
 
@@ -292,8 +298,8 @@ class Feeds:
                 session.connection is None and session.held is None and not min(granted, message.qos)
             ):
                 continue  # it does not reach who is away
-            feeds = [feed for feed in session.feeds if feed.reaches(topic)]
-            owing = [feed for feed in feeds if feed.due(topic, entry)]
+            feeds = [feed for feed in session.feeds if feed.would_reach(topic)]
+            owing = [feed for feed in feeds if feed.reaches(topic) and feed.due(topic, entry)]
             for feed in feeds:
                 if topic in feed.withheld:
                     self._not_withheld(feed, topic)
@@ -312,7 +318,7 @@ class Feeds:
             return
         for session, _ in targets:
             for feed in session.feeds or ():
-                if not feed.reaches(topic):
+                if not feed.would_reach(topic):
                     continue
                 if session in reached:
                     self._has(feed, topic, session.dropped)

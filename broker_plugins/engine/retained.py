@@ -33,6 +33,11 @@ def _key(topic: str) -> str:
     return topic.replace("/", "\0")
 
 
+def comes_after(topic: str, other: str) -> bool:
+    """Whether a cursor gives a topic after another one; every topic comes after an empty text."""
+    return _key(topic) > _key(other)
+
+
 class RetainedMessages:
     """The retained message of each topic."""
 

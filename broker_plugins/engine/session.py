@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from broker_plugins.engine.codec import PACKET_IDS, PUBREL
-from broker_plugins.engine.holding import Holding
+from broker_plugins.engine.holding import MOST_IDS, Holding
 from broker_plugins.engine.message import Message, message_of
 
 if TYPE_CHECKING:
@@ -458,9 +458,18 @@ class Session(Holding):
             self.record(entry)
 
     def restore(self, deliveries: list[tuple[Message, int, bool, int, int, int]]) -> None:
-        """Take back what was owed: message, QoS, retain, packet id, state and position of each, in order."""
-        used: set[int] = set()
-        for message, qos, retain, packet_id, state, position in deliveries:
+        """Take back what was owed: message, QoS, retain, packet id, state and position of each, in order.
+
+        That a QoS 1 message left the queue is not noted. It did if one behind it has a packet identifier: it is then
+        sent again before that one [MQTT-4.6.0-1].
+        """
+        used = {packet_id for *_, packet_id, _, _ in deliveries if packet_id}
+        free = (number for number in range(self.id_floor + 1, MOST_IDS + 1) if number not in used)
+        sent = max((at for at, delivery in enumerate(deliveries) if delivery[3]), default=0)
+        for at, (message, qos, retain, noted_id, noted_state, position) in enumerate(deliveries):
+            packet_id, state = noted_id, noted_state
+            if not packet_id and qos == 1 and state == WAITING and at < sent:
+                packet_id, state = next(free), SENT
             entry = Outgoing(message, qos, retain, None)
             entry.position = position
             self.next_position = max(self.next_position, position + 1)

@@ -237,3 +237,32 @@ def test_a_message_that_was_dropped_goes_before_what_is_newer() -> None:
     for _ in range(10):
         client.acknowledge()
     assert [each for each in client.seen if "e/4" in each] == ["e/4=kept retained", "e/4=newer"]
+
+
+def test_what_had_waited_for_the_window_is_sent_again_in_its_order() -> None:
+    """[MQTT-4.6.0-1]: two are in flight when the broker dies, one of which had waited; another waits."""
+    client = Client(2, crashes=True)
+    client.desk.subscribe("kept", "live")
+    for payload in (b"1", b"2", b"3", b"4"):
+        client.desk.publish("live", payload)
+        if payload != b"2":
+            client.acknowledge()
+    client.desk.publish("live", b"5")
+    client.leave()
+    client.come()
+    for _ in range(5):
+        client.acknowledge()
+    assert client.seen == [f"live={number}" for number in sorted({int(each[5:]) for each in client.seen})]
+    assert client.seen[-1] == "live=5"
+
+
+def test_a_topic_among_those_read_ahead_does_not_come_after_something_newer() -> None:
+    """It was not there when the cursor passed its place, and came live."""
+    client = client_in_the_middle_of_a_feed(1)
+    for payload, retain in ((b"kept", True), (b"newer", False)):
+        client.desk.publish("e/3", payload, retain=retain)
+    client.leave()
+    client.come()
+    for _ in range(10):
+        client.acknowledge()
+    assert [each for each in client.seen if "e/3" in each] == ["e/3=kept", "e/3=newer"]
