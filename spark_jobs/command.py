@@ -109,6 +109,8 @@ def _run(arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
         if arguments.regions_file is not None:
             attempt("mining", lambda: said(mine(spark, lake, arguments.regions_file.absolute(), space)), say)
 
+    if not arguments.spool.is_dir():
+        say(f"{arguments.spool} is not there yet: a broker with the telemetry plugin makes it, as its `spool_dir`")
     ingestion = Ingestion(spark, arguments.spool, lake, committed, keep)
     metrics.catch_up()
     query = ingestion.start(None if arguments.once else arguments.trigger_s)

@@ -64,6 +64,18 @@ def test_once_takes_everything_in_and_trains(spark: SparkSession, tmp_path: Path
     assert "50 rows of 1 segments; 0 doubled, 0 missing" in said
     assert Lake(tmp_path / "lake").ledger().counts.rows == 50
     assert json.loads((tmp_path / "regions.json").read_text())["regions"] == []
+    assert "is not there yet" not in said
+
+
+def test_a_spool_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(command, "build_session", lambda *_: spark)
+    monkeypatch.setattr(command, "stop_signals", threading.Event)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["--once", "--broker", "", "--spool", str(tmp_path / "spool"), "--lake", str(tmp_path / "lake")]
+    lines: list[str] = []
+    assert command._run(parser.parse_args(words), lines.append) == 0
+    assert any(f"{tmp_path / 'spool'} is not there yet: a broker with the telemetry plugin" in line for line in lines)
 
 
 class BusyQuery:
