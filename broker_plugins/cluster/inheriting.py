@@ -140,8 +140,7 @@ class Inheriting(Part):
         created, last = await self.node.fabric.mailbox_state(self.node.name)
         deadline = time.monotonic() + READ_S
         while time.monotonic() < deadline:
-            begun, taken = self.mailbox.place
-            if begun != created or taken >= last:
+            if self._taken_of(created) >= last:
                 return
             await asyncio.sleep(0.01)
 
@@ -326,10 +325,15 @@ class Inheriting(Part):
 
     async def _untaken(self, inherited: Inherited) -> list[bytes]:
         """Mail that this node had said to take and did not come to: nobody else has read it."""
-        created, taken = self.mailbox.place
-        if created != inherited.created or inherited.after <= taken:
+        taken = self._taken_of(inherited.created)
+        if inherited.created != self.node.fabric.mailbox_created or inherited.after <= taken:
             return []
         return await self.node.fabric.peek(self.node.name, taken, inherited.after, PEEK_S)
+
+    def _taken_of(self, created: str) -> int:
+        """How far this node has read its mailbox, if it is the one that was made then: before its first mail, not."""
+        begun, taken = self.mailbox.place
+        return taken if begun == created else 0
 
     def _catch_up(self, session: Session, mail: list[bytes]) -> None:
         for message, _, _ in self._messages(mail):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import nats
+
+from broker_plugins.cluster.wire import Taken, encode
 from tests.broker_plugins.cluster.nodes import Cluster, cluster
 from tests.broker_plugins.cluster.test_plugin import connect_again, payloads, publish_all, retained
 from tests.mqtt_wire import DISCONNECT, Kind, Wire, connect, connect_packet, publish, wait_for
@@ -138,6 +142,32 @@ def test_what_a_dead_node_kept_for_a_client_reaches_it_elsewhere_when_the_node_i
                 publish_all(publisher, "only/there", [b"moved with it"], 1)
                 publish_all(publisher, "other/1", [b"its own"], 1)
                 assert payloads(again, 2) == [b"moved with it", b"its own"]
+
+
+async def say_taken(nodes: Cluster, node: str) -> None:
+    """Say for a node that it takes all its mail, as it does just before it takes it."""
+    client = await nats.connect(nodes.fabric.url)
+    info = await client.jetstream().stream_info(f"LOCUS_locus_MAIL_{node}")
+    assert info.state.last_seq
+    taken = Taken(node, str(info.created), info.state.last_seq)
+    await client.publish("locus.locus.taken", encode(taken))
+    await client.flush()
+    await client.close()
+
+
+def test_the_first_mail_of_a_node_that_dies_before_it_takes_it_follows_its_session(tmp_path: Path) -> None:
+    with cluster(tmp_path, "a", "b") as nodes:
+        first = connect(nodes.port("b"), "heir", clean=False)
+        first.subscribe(("log/#", 2))
+        nodes.nodes["b"].kill()
+        with connect(nodes.port("a"), "pub") as publisher:
+            publish_all(publisher, "log/1", texts("its first mail", 20), 2)
+        asyncio.run(say_taken(nodes, "b"))
+        elsewhere = connect_again(nodes, "a", "heir")
+        nodes.start("b")
+        assert payloads(elsewhere, 20) == texts("its first mail", 20)
+        assert not elsewhere.messages_until_ping()
+        elsewhere.close()
 
 
 def test_a_session_goes_on_on_the_only_node_that_is_left(tmp_path: Path) -> None:
