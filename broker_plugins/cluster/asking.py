@@ -77,6 +77,13 @@ class Asking:
         marking = await self._marking(self._node.members.alive(), self._node.name, token)
         return await self._forwarding.progress.all_marked(token, marking, FENCE_S)
 
+    async def all_came(self, node: str, seconds: float) -> bool:
+        """Wait until all has come that a node had for this one so far; False if it does not say so in time."""
+        token = secrets.randbits(62)
+        if not await self._marking([node], self._node.name, token):
+            return False
+        return await self._forwarding.progress.all_marked(token, [node], seconds)
+
     async def _marking(self, nodes: list[str], target: str, token: int) -> list[str]:
         """Those of some nodes that mark their ways to one, for all we know."""
         question = encode(AskFence(target, token))

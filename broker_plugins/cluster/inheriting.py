@@ -320,6 +320,7 @@ class Inheriting(Part):
 
     def _unsubscribe(self, session: Session) -> None:
         if session.subscriptions:
+            self._moving.leaving.departed(session)
             engine = self.node.engine
             drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
 

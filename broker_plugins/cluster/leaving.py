@@ -61,6 +61,10 @@ def entries_of(session: Session) -> list[Outgoing]:
     return [*session.inflight.values(), *(session.queue or ()), *(each for each in session.held or () if each.qos)]
 
 
+def _nobody(session: Session) -> None:
+    """Nobody looks."""
+
+
 class Leaving:
     """Sessions that go.
 
@@ -79,6 +83,8 @@ class Leaving:
         """Sessions another node was given, with what it was given; they end when it says that it has them."""
         self._moving: dict[str, asyncio.Future[None]] = {}
         """Done when a session that is being given away is gone."""
+        self.departed: Callable[[Session], None] = _nobody
+        """Told of every session that is elsewhere, while its subscriptions are known still."""
         self._cuts: dict[int, asyncio.Task[MovedSession]] = {}
         """What was answered, by the question's mark, for who did not get the answer."""
 
@@ -224,6 +230,7 @@ class Leaving:
         moved = self.snapshot(client_id, session)
         if question.done:
             self._node.counters.sessions_out += 1
+            self.departed(session)
             self.end(session)
         else:
             self.given[client_id] = {id(entry) for entry in entries_of(session)}

@@ -87,6 +87,11 @@ class Members:
         """Whether clients may be sent to a node: it is there, one can say where, and it is not about to go."""
         return self.is_alive(node) and bool(self.address(node)) and not self._members[node].draining
 
+    def silent(self, seconds: float) -> list[str]:
+        """The nodes that are expected back, or were not heard of for a while."""
+        now = self._clock()
+        return [node for node, member in self._members.items() if member.gone or now - member.heard > seconds]
+
     def known(self) -> list[str]:
         """The nodes that are there, or were and are expected back."""
         return list(self._members)

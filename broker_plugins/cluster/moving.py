@@ -56,6 +56,10 @@ async def _nothing(client_id: str, silent: set[str] | None = None) -> None:
     """Nothing is known of nodes that are away."""
 
 
+def _noone(client_id: str) -> None:
+    """Nobody looks."""
+
+
 class Moving:
     """Sessions that come and go.
 
@@ -76,6 +80,9 @@ class Moving:
         """Ends such a session."""
         self.give_up: Callable[[str], Awaitable[None]] = _nothing
         """Sends what is here of a session after it, if it was taken over while this node was away."""
+
+        self.began: Callable[[str], None] = _noone
+        """Told of every session that comes here, before it has any subscription."""
 
     def start(self, forwarding: Forwarding) -> None:
         """The engine and the fabric are there."""
@@ -188,7 +195,7 @@ class Moving:
         if moved.more:
             self._arrivals.forget(client_id)
         elif moved.fenced:
-            await self._safe()
+            await self.safe()
             done = AskSession(client_id, keep=True, done=True)
             if await self.asking.ask(source, done) is None:
                 await self.asking.ask(source, done)
@@ -222,7 +229,7 @@ class Moving:
         """Where a message was published, and its number there."""
         return origin_of(message, self._node.name, self._node.number)
 
-    async def _safe(self) -> None:
+    async def safe(self) -> None:
         """Wait until what was taken over is on disk."""
         store = self._engine.store
         if store is not None and store.busy:
@@ -331,6 +338,7 @@ class Moving:
             geo.locate(session, *moved.place)
 
     def _begin(self, client_id: str) -> Session:
+        self.began(client_id)
         session = Session(self._engine, client_id, clean=False)
         session.left_at = time.time()
         self._engine.sessions[client_id] = session

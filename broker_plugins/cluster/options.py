@@ -196,6 +196,12 @@ class ClusterCounters:
     come: what comes there later follows, out of order, and QoS 0 messages among it are lost."""
     retransmissions: int = 0
     """Messages that came here for a session that moved and had gone to its client on its old node already."""
+    strays_sent: int = 0
+    """Messages of a node that had been silent, sent after sessions that had left this node meanwhile."""
+    strays_taken: int = 0
+    """Those that were sent after sessions which are here now, and had not come otherwise."""
+    strays_dropped: int = 0
+    """Such messages, or sessions to look for them, that were too many."""
     subscribed_unknown: int = 0
     """Times a SUBACK did not wait any longer for another node to know the filters."""
     sessions_in: int = 0

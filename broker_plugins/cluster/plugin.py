@@ -29,6 +29,7 @@ from broker_plugins.cluster.overlay import Overlay
 from broker_plugins.cluster.regions import Regions
 from broker_plugins.cluster.relaying import Relaying
 from broker_plugins.cluster.server import NatsServer
+from broker_plugins.cluster.strays import Strays
 from broker_plugins.cluster.top import TopK
 from broker_plugins.cluster.wire import (
     AskBuckets,
@@ -89,7 +90,9 @@ class ClusterPlugin(Plugin):
         self.moving = Moving(self.node, self.announcing)
         self.notes = Notes(self.node, self.moving.leaves)
         self.inheriting = Inheriting(self.node, self.moving, self.notes)
+        self.strays = Strays(self.node, self.moving)
         self.parts += [self.inheriting, self.notes]
+        self.parts.insert(0, self.strays)  # it sees everything that comes
 
     @property
     def node_name(self) -> str:
@@ -117,6 +120,7 @@ class ClusterPlugin(Plugin):
         self._mailbox = Mailbox(node.fabric, engine.store, self.counters, self.forwarding.take_bytes)
         self.inheriting.mailbox = self._mailbox
         self.moving.start(self.forwarding)
+        self.moving.leaving.departed = self.strays.departed
         self.handover.send_away = self.moving.send_away
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct | Awaitable[msgspec.Struct]]] = {
             AskBuckets: lambda _: self.convergence.buckets(),

@@ -201,6 +201,14 @@ class AskInherit(msgspec.Struct, array_like=True, tag=26, gc=False):
     """Tells it from all others, for who is asked again."""
 
 
+class AskStrays(msgspec.Struct, array_like=True, tag=27, gc=False):
+    """These messages came to me for a client whose session I gave away while their node was silent."""
+
+    client_id: str
+    origin: str
+    frames: list[Frame]
+
+
 class SessionNote(msgspec.Struct, array_like=True, gc=False):
     """What the fabric remembers of a session, for the case that its node dies."""
 
