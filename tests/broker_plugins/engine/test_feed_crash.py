@@ -240,20 +240,19 @@ def test_a_message_that_was_dropped_goes_before_what_is_newer() -> None:
 
 
 def test_what_had_waited_for_the_window_is_sent_again_in_its_order() -> None:
-    """[MQTT-4.6.0-1]: two are in flight when the broker dies, one of which had waited; another waits."""
+    """[MQTT-4.6.0-1]: two are in flight when the broker dies, of which the first had waited, and that is not noted."""
     client = Client(2, crashes=True)
     client.desk.subscribe("kept", "live")
-    for payload in (b"1", b"2", b"3", b"4"):
+    for payload in (b"1", b"2", b"3"):
         client.desk.publish("live", payload)
-        if payload != b"2":
-            client.acknowledge()
-    client.desk.publish("live", b"5")
+    client.acknowledge()
+    client.acknowledge()
+    client.desk.publish("live", b"4")
     client.leave()
     client.come()
     for _ in range(5):
         client.acknowledge()
-    assert client.seen == [f"live={number}" for number in sorted({int(each[5:]) for each in client.seen})]
-    assert client.seen[-1] == "live=5"
+    assert client.seen == [f"live={number}" for number in (1, 2, 3, 4)]
 
 
 def test_a_topic_among_those_read_ahead_does_not_come_after_something_newer() -> None:
