@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from broker_plugins.cluster.moving import Moving
     from broker_plugins.cluster.node import Node
     from broker_plugins.cluster.notes import Notes
+    from broker_plugins.cluster.strays import Strays
     from broker_plugins.cluster.wire import SessionNote
     from broker_plugins.engine.session import Session
 
@@ -83,6 +84,7 @@ class Inheriting(Part):
         """What is sent after a session that goes on elsewhere, the same until it has come."""
         self._beats = 0
         self.mailbox: Mailbox
+        self.strays: Strays
         moving.inherit = self.inherit
         moving.disown = self.disown
         moving.give_up = self.give_up
@@ -112,6 +114,7 @@ class Inheriting(Part):
         moving, engine = self._moving, self.node.engine
         log.info("client %s: node %s is away, its session goes on here", client_id, note.node)
         session = moving.begin_held(client_id)
+        self.strays.watch(client_id)
         # The node that is away goes on, when it is back, with deliveries under the identifiers it gave them.
         session.number_from(secrets.randbelow(60_000) + 1)
         told = MovedSession(found=True, subscriptions=note.subscriptions, orders=note.orders, place=note.place)
@@ -223,6 +226,8 @@ class Inheriting(Part):
             self._received.pop(next(iter(self._received)))
         self._received[question.token] = None
         for each in question.owed:
+            if each.origin and self.strays.had(client_id, each.origin, each.number):
+                continue
             message = Message(each.topic, each.payload, each.message_qos)
             entry = Outgoing(message, each.qos, each.retain, None)
             entry.packet_id, entry.state = each.packet_id, each.state
@@ -244,10 +249,42 @@ class Inheriting(Part):
     async def joined(self) -> None:
         """Learn which sessions are elsewhere, before any mail is taken for them."""
         await self._give_up_all(before_mail=True)
+        await self._claim_all_late()
+
+    async def _claim_all_late(self) -> None:
+        unclaimed = self._moving.unclaimed
+        for client_id, clean in list(unclaimed.items()):
+            try:
+                await self._claim_late(client_id, clean)
+            except FAULTS as error:
+                log.info("client %s: what nodes that were away have of it is not known yet: %s", client_id, error)
+                return
+            unclaimed.pop(client_id, None)
+
+    async def _claim_late(self, client_id: str, clean: bool) -> None:
+        """A client connected here while the fabric was away: its session is here now, not where it was before."""
+        note = await self._notes.read(client_id)
+        if note is None or note.node == self.node.name:
+            return
+        session = self.node.engine.sessions.get(client_id)
+        if clean or session is None:
+            if clean:
+                await self._put(note.node, Inherited(client_id, ended=True))
+            return
+        created, last = await self._mailbox_of(note.node)
+        taken = self._taken.get(note.node)
+        after = taken.number if taken is not None and taken.created == created else 0
+        await self._put(note.node, Inherited(client_id, created=created, after=after))
+        mail = await self.node.fabric.peek(note.node, after, last, PEEK_S) if created else []
+        for message, origin, number in self._messages(mail):
+            qos = self.node.engine.wanted_by(session, message)
+            if qos and not self.strays.had(client_id, origin, number):
+                session.deliver(message, qos)
 
     async def beat(self) -> None:
         """Look again: a node may be taken for gone and not notice it."""
         self._beats += 1
+        await self._claim_all_late()
         if self._beats % LOOK_BEATS == 0:
             await self._give_up_all()
 
@@ -320,7 +357,7 @@ class Inheriting(Part):
 
     def _unsubscribe(self, session: Session) -> None:
         if session.subscriptions:
-            self._moving.leaving.departed(session)
+            self.strays.departed(session, everybody=True)
             engine = self.node.engine
             drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
 

@@ -65,6 +65,11 @@ def _nobody(session: Session) -> None:
     """Nobody looks."""
 
 
+def _nothing(client_id: str) -> list[tuple[str, list[int]]]:  # noqa: ARG001  whoever it is
+    """Nobody knows."""
+    return []
+
+
 class Leaving:
     """Sessions that go.
 
@@ -85,6 +90,8 @@ class Leaving:
         """Done when a session that is being given away is gone."""
         self.departed: Callable[[Session], None] = _nobody
         """Told of every session that is elsewhere, while its subscriptions are known still."""
+        self.all_had: Callable[[str], list[tuple[str, list[int]]]] = _nothing
+        """What a session has had of nodes that were silent."""
         self._cuts: dict[int, asyncio.Task[MovedSession]] = {}
         """What was answered, by the question's mark, for who did not get the answer."""
 
@@ -120,6 +127,7 @@ class Leaving:
             id_floor=session.id_floor,
             place=None if geo is None else geo.position_of(session),
             owing=[feed.subscription.text for feed in session.feeds or ()],
+            had=self.all_had(client_id),
         )
 
     async def cut(self, question: AskCut) -> MovedSession:

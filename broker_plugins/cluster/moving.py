@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 1.0
 """How long the old node still takes messages where not everybody confirmed: until everybody knows where it is."""
+MOST_UNCLAIMED = 100_000
 HOLD_S = 30.0
 """How long messages are held for a client that does not take its session after all."""
 
@@ -56,7 +57,7 @@ async def _nothing(client_id: str, silent: set[str] | None = None) -> None:
     """Nothing is known of nodes that are away."""
 
 
-def _noone(client_id: str) -> None:
+def _noone(client_id: str, had: list[tuple[str, list[int]]] | None = None) -> None:
     """Nobody looks."""
 
 
@@ -83,6 +84,10 @@ class Moving:
 
         self.began: Callable[[str], None] = _noone
         """Told of every session that comes here, before it has any subscription."""
+        self.told: Callable[[str, list[tuple[str, list[int]]]], None] = _noone
+        """Told what a session that came has had of nodes that were silent."""
+        self.unclaimed: dict[str, bool] = {}
+        """Clients that connected while the fabric was away, and whether with a clean session."""
 
     def start(self, forwarding: Forwarding) -> None:
         """The engine and the fabric are there."""
@@ -109,7 +114,12 @@ class Moving:
     def claim(self, connect: Connect) -> Awaitable[None] | None:
         """A client connects here: the other nodes let go of it, and one may have its session."""
         members = self._node.members
-        if not members.known() or not self._fabric.ready or self._node.draining:
+        if not self._fabric.ready:
+            if len(self.unclaimed) < MOST_UNCLAIMED:
+                self.unclaimed[connect.client_id] = connect.clean_session
+            return None
+        self.unclaimed.pop(connect.client_id, None)
+        if not members.known() or self._node.draining:
             return None
         return self._claim(connect, members.alive())
 
@@ -208,6 +218,7 @@ class Moving:
         """Give a session what it is owed, but for what its client has had on the old node."""
         positions = {(node, mail): number for node, mail, number in moved.positions}
         unhad = set(moved.unhad)
+        self.told(session.client_id, moved.had)
 
         def had(entry: Outgoing) -> bool:
             # A message of a shared subscription came to one node only, and a retained one to its subscriber only.
@@ -290,6 +301,7 @@ class Moving:
     def _adopt(self, client_id: str, source: str, moved: MovedSession) -> None:
         self._arrive(client_id)
         session = self._begin(client_id)
+        self.told(client_id, moved.had)
         self.equip(session, moved)
         self._owe(session, moved)
         self._came(session, source)

@@ -92,6 +92,7 @@ class ClusterPlugin(Plugin):
         self.inheriting = Inheriting(self.node, self.moving, self.notes)
         self.strays = Strays(self.node, self.moving)
         self.parts += [self.inheriting, self.notes]
+        self.inheriting.strays = self.strays
         self.parts.insert(0, self.strays)  # it sees everything that comes
 
     @property
@@ -121,6 +122,7 @@ class ClusterPlugin(Plugin):
         self.inheriting.mailbox = self._mailbox
         self.moving.start(self.forwarding)
         self.moving.leaving.departed = self.strays.departed
+        self.moving.leaving.all_had = self.strays.all_had
         self.handover.send_away = self.moving.send_away
         self._answers: dict[type[msgspec.Struct], Callable[[Any], msgspec.Struct | Awaitable[msgspec.Struct]]] = {
             AskBuckets: lambda _: self.convergence.buckets(),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from broker_plugins.cluster.moving import Moving
     from broker_plugins.cluster.node import Node
     from broker_plugins.cluster.wire import Frame
-    from broker_plugins.engine import Message
+    from broker_plugins.engine import Message, Subscription
     from broker_plugins.engine.session import Session
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ MOST_STRAYS = 20_000
 """Messages that are to be sent after sessions."""
 MOST_SEEN = 100_000
 """Messages of one node of which it is known that they came."""
+MOST_TOLD = 5_000
+"""Of these, what another node is told when a session moves."""
 
 
 def _note(into: dict[Key, Value], key: Key, value: Value) -> None:
@@ -77,8 +79,8 @@ class _Silent:
         """Clients whose sessions came here meanwhile, with how many messages there were then in the following."""
         self.seen: dict[int, int] = {}
         """What has come from it since, and when in a row."""
-        self.given: dict[tuple[str, int], None] = {}
-        """What was sent after sessions and taken for them here."""
+        self.given: dict[str, dict[int, None]] = {}
+        """What clients have had besides: it was sent after their sessions, or came where these were before."""
         self.row = itertools.count()
         self.last = -1
 
@@ -88,10 +90,16 @@ class _Silent:
 
     def had(self, client_id: str, number: int) -> bool:
         """Whether a message came here when the session of a client was here, or was sent after it."""
-        return (client_id, number) in self.given or self.seen.get(number, -1) > self.came.get(client_id, -1)
+        return number in self.given.get(client_id, ()) or self.seen.get(number, -1) > self.came.get(client_id, -1)
+
+    def all_had(self, client_id: str) -> list[int]:
+        """The latest messages that came here when the session was here, and those that were sent after it."""
+        since = self.came.get(client_id, -1)
+        seen = [number for number, at in self.seen.items() if at > since]
+        return [*self.given.get(client_id, ()), *seen][-MOST_TOLD:]
 
     def give(self, client_id: str, number: int) -> None:
-        _note(self.given, (client_id, number), None)
+        _note(self.given.setdefault(client_id, {}), number, None)
 
     def forget_gone(self, client_id: str) -> None:
         for inner in self.gone.pop(client_id, ()):
@@ -117,6 +125,7 @@ class Strays(Part):
         self._since: dict[str, int] = {}
         """Clients whose sessions came here, with the number that a message published here had then."""
         moving.began = self._began
+        moving.told = self.told
 
     def questions(self) -> Mapping[type[msgspec.Struct], Callable[[Any], Any]]:
         """What was sent after a session that is here."""
@@ -131,8 +140,13 @@ class Strays(Part):
             silent.forget_gone(client_id)
             _note(silent.came, client_id, silent.last)
 
-    def departed(self, session: Session) -> None:
-        """A session has gone to another node."""
+    def watch(self, client_id: str) -> None:
+        """A session goes on here without its former node: note what comes for it, whoever it is from."""
+        self._silences(QUIET_BEATS, everybody=True)
+        self._began(client_id)
+
+    def departed(self, session: Session, *, everybody: bool = False) -> None:
+        """A session has gone to another node: look for what comes from silent nodes, or from everybody for a while."""
         client_id = session.client_id
         self._since.pop(client_id, None)
         inners = [
@@ -140,8 +154,9 @@ class Strays(Part):
             for each in session.subscriptions.values()
             if each.share is None and each.qos and not each.inner.startswith("$")
         ]
-        for silent in self._silences(SILENT_BEATS).values():
+        for silent in self._silences(SILENT_BEATS, everybody=everybody).values():
             silent.came.pop(client_id, None)
+            silent.given.pop(client_id, None)
             silent.forget_gone(client_id)
             if not inners:
                 continue
@@ -152,13 +167,43 @@ class Strays(Part):
             for inner in silent.gone[client_id]:
                 silent.filters.add(inner, client_id)
 
-    def _silences(self, beats: float) -> dict[str, _Silent]:
+    def subscribed(self, subscription: Subscription) -> None:
+        """A client that came while the fabric was away has what is published here from its first subscription on."""
+        client_id = subscription.session.client_id
+        if client_id in self._moving.unclaimed and client_id not in self._since:
+            self.watch(client_id)
+
+    def all_had(self, client_id: str) -> list[tuple[str, list[int]]]:
+        """What a session has had of the nodes that were silent."""
+        found = [(name, silent.all_had(client_id)) for name, silent in self._silent.items()]
+        return [(name, numbers) for name, numbers in found if numbers]
+
+    def told(self, client_id: str, had: list[tuple[str, list[int]]]) -> None:
+        """What a session that came has had where it was."""
+        for name, numbers in had:
+            for number in numbers:
+                self._remember(name).give(client_id, number)
+
+    def had(self, client_id: str, origin: str, number: int) -> bool:
+        """Whether a session that is here has had a message."""
+        if origin == self.node.name and self._had(client_id, number):
+            return True
+        silent = self._silent.get(origin)
+        return silent is not None and silent.had(client_id, number)
+
+    def _silences(self, beats: float, *, everybody: bool = False) -> dict[str, _Silent]:
         """What is remembered of the nodes that are silent now, or have not sent yet what they kept."""
-        for name in self.node.members.silent(self.node.options.hello_s * beats):
-            if name not in self._silent:
-                self._silent[name] = _Silent()
-                self.node.work(self._wait_for_rest(name))
+        members = self.node.members
+        for name in members.known() if everybody else members.silent(self.node.options.hello_s * beats):
+            self._remember(name)
         return self._silent
+
+    def _remember(self, name: str) -> _Silent:
+        silent = self._silent.get(name)
+        if silent is None:
+            silent = self._silent[name] = _Silent()
+            self.node.work(self._wait_for_rest(name))
+        return silent
 
     # Messages.
 
@@ -223,9 +268,9 @@ class Strays(Part):
         engine, session = self.node.engine, self.node.engine.sessions.get(client_id)
         if session is None or session.held is not None or self._moving.leaves(client_id):
             return MovedSession(found=False)
-        silent = self._silent.get(origin) or self._silent.setdefault(origin, _Silent())
+        silent = self._remember(origin)
         for frame in question.frames:
-            if silent.had(client_id, frame.number) or (origin == self.node.name and self._had(client_id, frame.number)):
+            if self.had(client_id, origin, frame.number):
                 continue
             message = message_of(frame, origin)
             message.retain = False
@@ -244,8 +289,7 @@ class Strays(Part):
 
     def _had(self, client_id: str, number: int) -> bool:
         """Whether a message was published on this node when the session of a client was here."""
-        since = self._since.get(client_id)
-        return since is None or number > since
+        return number > self._since.get(client_id, -1)
 
     # A node is back.
 

@@ -304,6 +304,8 @@ class MovedSession(msgspec.Struct, array_like=True, gc=False):
     """Whether more is owed than is here."""
     id_floor: int = 0
     """Packet identifiers up to here are not given: they may mean something on a node that is away."""
+    had: list[tuple[str, list[int]]] = []
+    """What its client has had of nodes that were silent, by their numbers."""
 
 
 class Content(msgspec.Struct, array_like=True, gc=False):
