@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 CLAIM_S = 3.0
 """How long a client waits for the other nodes to say whether they have its session; they are asked twice."""
+SETTLING, SETTLING_S = 100, 0.02
 KNOWN_S = 4.0
 """How long a move waits until all nodes know that this one wants what the session is subscribed to."""
 
@@ -45,7 +46,11 @@ class Asking:
     # Marks.
 
     async def mark(self, question: AskFence) -> Fenced:
-        """Let a mark follow what this node has sent to one."""
+        """Let a mark follow what this node has sent to one, when it knows who wants what."""
+        for _ in range(SETTLING):
+            if self._node.fabric.settled:
+                break
+            await asyncio.sleep(SETTLING_S)
         # Other parts take in what the asking node announced just before; each does so within a turn of its own.
         for _ in range(3):
             await asyncio.sleep(0)

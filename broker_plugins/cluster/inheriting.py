@@ -172,6 +172,7 @@ class Inheriting(Part):
             if qos:
                 found.append(Outgoing(message, qos, False, None))
                 known.add((origin, number))
+                self.strays.give(session.client_id, origin, number)
         session.discard(lambda entry: self._moving.origin(entry.message) in known)
         session.put_first(found)
         self.node.counters.inherited_mail += len(found)
@@ -226,8 +227,10 @@ class Inheriting(Part):
             self._received.pop(next(iter(self._received)))
         self._received[question.token] = None
         for each in question.owed:
-            if each.origin and self.strays.had(client_id, each.origin, each.number):
-                continue
+            if each.origin:
+                if self.strays.had(client_id, each.origin, each.number):
+                    continue
+                self.strays.give(client_id, each.origin, each.number)
             message = Message(each.topic, each.payload, each.message_qos)
             entry = Outgoing(message, each.qos, each.retain, None)
             entry.packet_id, entry.state = each.packet_id, each.state
@@ -274,12 +277,13 @@ class Inheriting(Part):
         created, last = await self._mailbox_of(note.node)
         taken = self._taken.get(note.node)
         after = taken.number if taken is not None and taken.created == created else 0
-        await self._put(note.node, Inherited(client_id, created=created, after=after))
+        await self._put(note.node, Inherited(client_id, created=created, after=after, late=True))
         mail = await self.node.fabric.peek(note.node, after, last, PEEK_S) if created else []
         for message, origin, number in self._messages(mail):
             qos = self.node.engine.wanted_by(session, message)
             if qos and not self.strays.had(client_id, origin, number):
                 session.deliver(message, qos)
+                self.strays.give(client_id, origin, number)
 
     async def beat(self) -> None:
         """Look again: a node may be taken for gone and not notice it."""
@@ -330,14 +334,14 @@ class Inheriting(Part):
             self._catch_up(session, await self._untaken(inherited))
             self._caught_up.add(client_id)
         if before_mail:
-            self._unsubscribe(session)
+            self._unsubscribe(session, inherited.late)
         holders = await self._moving.asking.ask_all(
             self.node.members.alive() or await self._others(), AskMoving(client_id)
         )
         holder = next((node for node, answer in holders.items() if not answer.stale), None)
         if holder is None:
             return False
-        self._unsubscribe(session)
+        self._unsubscribe(session, inherited.late)
         while entries := entries_of(session):
             if client_id not in self._sending:
                 some = chunk(map(self._moving.leaving.owed, entries))
@@ -355,9 +359,9 @@ class Inheriting(Part):
         self._caught_up.discard(client_id)
         return True
 
-    def _unsubscribe(self, session: Session) -> None:
+    def _unsubscribe(self, session: Session, late: bool) -> None:
         if session.subscriptions:
-            self.strays.departed(session, everybody=True)
+            self.strays.departed(session, everybody=late)
             engine = self.node.engine
             drive(engine.loop, engine.unsubscribe(session, list(session.subscriptions)))
 

@@ -41,8 +41,8 @@ SILENT_BEATS = 2.5
 """A node from which so many signs of life are missing may be cut off."""
 QUIET_BEATS = 1.5
 """Of one from which so many are missing it is noted what comes, because another node may take it for cut off."""
-KNOWS_BEATS = 6
-"""After so many it knows again who wants what."""
+KNOWS_BEATS = 2
+"""After so many it knows again who wants what: it has been told, or has seen that it was not."""
 MARK_S = 120.0
 """How long what a node had kept may take to come when it is back."""
 AFTER_S = 30.0
@@ -83,6 +83,8 @@ class _Silent:
         """What clients have had besides: it was sent after their sessions, or came where these were before."""
         self.row = itertools.count()
         self.last = -1
+        self.keeps = False
+        """Whether it was silent for so long that it may keep something for this node that has not come yet."""
 
     def saw(self, number: int) -> None:
         self.last = next(self.row)
@@ -154,11 +156,12 @@ class Strays(Part):
             for each in session.subscriptions.values()
             if each.share is None and each.qos and not each.inner.startswith("$")
         ]
-        for silent in self._silences(SILENT_BEATS, everybody=everybody).values():
+        self._note_silent(everybody)
+        for silent in self._silent.values():
             silent.came.pop(client_id, None)
             silent.given.pop(client_id, None)
             silent.forget_gone(client_id)
-            if not inners:
+            if not inners or not silent.keeps:
                 continue
             while len(silent.gone) >= MOST_GONE:
                 silent.forget_gone(next(iter(silent.gone)))
@@ -184,6 +187,10 @@ class Strays(Part):
             for number in numbers:
                 self._remember(name).give(client_id, number)
 
+    def give(self, client_id: str, origin: str, number: int) -> None:
+        """A session that is here has a message that did not come as others do."""
+        self._remember(origin).give(client_id, number)
+
     def had(self, client_id: str, origin: str, number: int) -> bool:
         """Whether a session that is here has had a message."""
         if origin == self.node.name and self._had(client_id, number):
@@ -197,6 +204,12 @@ class Strays(Part):
         for name in members.known() if everybody else members.silent(self.node.options.hello_s * beats):
             self._remember(name)
         return self._silent
+
+    def _note_silent(self, everybody: bool = False) -> None:
+        """Note which nodes may keep something."""
+        members = self.node.members
+        for name in members.known() if everybody else members.silent(self.node.options.hello_s * SILENT_BEATS):
+            self._remember(name).keeps = True
 
     def _remember(self, name: str) -> _Silent:
         silent = self._silent.get(name)
@@ -226,6 +239,7 @@ class Strays(Part):
     async def beat(self) -> None:
         """Send what has come."""
         self._silences(QUIET_BEATS)
+        self._note_silent()
         if self._waiting and not self._sending:
             self._sending = True
             self.node.work(self._send_all())
@@ -307,6 +321,7 @@ class Strays(Part):
             for client_id, inners in gone.items():
                 if silent.gone.get(client_id) is inners:
                     silent.forget_gone(client_id)
+            silent.keeps = bool(silent.gone) or node in members.silent(pause * SILENT_BEATS)
             await asyncio.sleep(AFTER_S)
             if not silent.gone and node not in members.silent(pause * QUIET_BEATS):
                 self.forgotten(node)

@@ -228,6 +228,8 @@ class Inherited(msgspec.Struct, array_like=True, gc=False):
     """When the mailbox of the node was made from which its mail was read."""
     after: int = 0
     """It was read from the first message after this one: up to here the node itself delivers what it had not."""
+    late: bool = False
+    """The client connected elsewhere when there was no fabric: nobody knew then where it was."""
 
 
 class Taken(msgspec.Struct, array_like=True, gc=False):
