@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,35 @@ from tests.mqtt_wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 STALL_S = 0.05
 """No single action of a client may hold the event loop longer; measured with a margin for a busy machine."""
 MARGIN = 4
+TRIES = 3
+"""A machine that is busy stands still now and then; a broker that holds its loop does so each time."""
+
+
+class StalledError(AssertionError):
+    """Somebody waited too long."""
+
+
+def judge(trips: list[float]) -> None:
+    if max(trips) >= STALL_S * MARGIN:
+        raise StalledError(f"a bystander waited {max(trips):.3f} s")
+
+
+def tried_again(test: Callable[..., None]) -> Callable[..., None]:
+    """Stalls count if they happen each time."""
+
+    @functools.wraps(test)
+    def tried(*args: object, **named: object) -> None:
+        for _ in range(TRIES - 1):
+            with contextlib.suppress(StalledError):
+                return test(*args, **named)
+        return test(*args, **named)
+
+    return tried
 
 
 @contextlib.contextmanager
@@ -145,6 +170,7 @@ def test_retained_messages_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("packets", [1, 40])
+@tried_again
 def test_many_filters_at_once_stall_nobody(packets: int) -> None:
     filters = [f"some/+/filter/{at}/#" for at in range(20_000)]
     size = len(filters) // packets
@@ -164,9 +190,10 @@ def test_many_filters_at_once_stall_nobody(packets: int) -> None:
             after.send(publish("some/x/filter/7/y"))
             after.send(PINGREQ)
             after.expect(Kind.PINGRESP)
-    assert max(trips) < STALL_S * MARGIN
+    judge(trips)
 
 
+@tried_again
 def test_a_subscriber_to_many_retained_messages_stalls_nobody() -> None:
     with locus() as broker, connect(broker.port, "p") as sender:
         packets = [publish(f"r/{at}", b"x" * 20, qos=1, packet_id=at % 60_000 + 1, retain=True) for at in range(20_000)]
@@ -178,9 +205,10 @@ def test_a_subscriber_to_many_retained_messages_stalls_nobody() -> None:
     topics = [message.topic for message in found]
     assert len(set(topics)) == 20_000
     assert topics == sorted(topics)
-    assert max(trips) < STALL_S * MARGIN
+    judge(trips)
 
 
+@tried_again
 def test_a_full_queue_that_goes_stalls_nobody() -> None:
     with locus(engine={"max_queued_messages": 20_000}) as broker, connect(broker.port, "p") as sender:
         for clean in (False, True):
@@ -192,7 +220,7 @@ def test_a_full_queue_that_goes_stalls_nobody() -> None:
             with bystander(broker) as trips:
                 connect(broker.port, "c", clean=clean).reset()
                 connect(broker.port, "c", clean=True).reset()
-            assert max(trips) < STALL_S * MARGIN
+            judge(trips)
 
 
 def test_a_client_that_never_reads_its_pings_is_not_read_for_ever() -> None:
