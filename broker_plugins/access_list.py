@@ -65,6 +65,8 @@ def covers(allowed: str, wanted: str) -> bool:
     """Whether every topic that the filter `wanted` matches is matched by the filter `allowed` too."""
     if wanted.startswith("$") and allowed[0] in "+#":
         return False  # [MQTT-4.7.2-1]
+    if allowed == "+/#":
+        return True  # every topic has a first level
     levels = wanted.split("/")
     for number, level in enumerate(allowed.split("/")):
         if level == "#":

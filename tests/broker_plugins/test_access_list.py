@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker_plugins.access_list import AccessListOptions, covers, filled_in
@@ -28,6 +28,8 @@ filters = (
 )
 
 
+@example("+/#", "#")
+@example("#", "+/#")
 @given(filters, filters)
 def test_a_filter_covers_another_if_it_matches_all_its_topics(allowed: str, wanted: str) -> None:
     assert covers(allowed, wanted) == all(matches(allowed, topic) for topic in TOPICS if matches(wanted, topic))
